@@ -1,0 +1,91 @@
+"""What an operator can set: `SEATRIAL_<NAME>` in the environment, or `SEATRIAL_<NAME>_FILE` naming a file that holds it.
+
+Nothing has to be set. A variable that nobody reads is refused, because a misspelt one would otherwise be ignored.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+PREFIX = "SEATRIAL_"
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class SettingsInvalid(ValueError):
+    """A setting has a value that cannot be used. Correct the variable that the message names."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    home: str = ""
+    """The folder of local mode: databases, objects, keys, logs. Default: `~/.local/share/seatrial`."""
+    instance: str = "local"
+    """The name of this installation; labels every sandbox."""
+    database_url: str = ""
+    """postgresql://… of an external server. Empty: embedded."""
+    nats_url: str = ""
+    """nats://… of an external server. Empty: embedded."""
+    objects_url: str = ""
+    """file:///folder or s3://bucket/prefix?endpoint=…&region=…. Empty: `<home>/objects`."""
+    docker_host: str = ""
+    """unix:///… or tcp://… of a container engine. Empty: found, or installed by `seatrial up`."""
+    harness_home: str = ""
+    """Where the harness environment lives. Empty: `<home>/harness`."""
+    http_host: str = "127.0.0.1"
+    http_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7070
+    public_url: str = ""
+    """How users reach the API. Empty: http://<host>:<port>."""
+    slots: Positive = 4
+    """Trials that one dispatcher runs at a time."""
+    build_slots: Positive = 2
+    lease_seconds: Seconds = 30.0
+    beat_seconds: Seconds = 5.0
+    drain_seconds: Seconds = 30.0
+    upload_limit_bytes: Positive = 2 * 1024**3
+    log_level: str = "info"
+    log_json: bool = False
+
+    @property
+    def home_path(self) -> Path:
+        if self.home:
+            return Path(self.home).expanduser().absolute()
+        return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "seatrial"
+
+    @property
+    def harness_path(self) -> Path:
+        return Path(self.harness_home).expanduser().absolute() if self.harness_home else self.home_path / "harness"
+
+    @property
+    def objects(self) -> str:
+        return self.objects_url or f"file://{self.home_path / 'objects'}"
+
+    @property
+    def base_url(self) -> str:
+        return self.public_url or f"http://{self.http_host}:{self.http_port}"
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings. Raises SettingsInvalid, naming the variable but never its value."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, str] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name.endswith("_file") and name.removesuffix("_file") in Settings.__struct_fields__:
+            try:
+                values[name.removesuffix("_file")] = Path(value).read_text().strip()
+            except OSError as error:
+                raise SettingsInvalid(f"{variable}: {error.strerror}") from error
+        elif name in Settings.__struct_fields__:
+            values[name] = value
+        else:
+            raise SettingsInvalid(f"{variable} is not a setting. Known: {', '.join(Settings.__struct_fields__)}")
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        raise SettingsInvalid(f"{PREFIX}{path.rstrip('`').upper()}: {message}") from error
