@@ -29,16 +29,20 @@ class Source(msgspec.Struct, frozen=True):
     suite: str
     components: str
     signed_by: str = ""
+    trusted: bool = False
 
     def stanza(self) -> str:
         lines = ["Types: deb", f"URIs: {self.uri}", f"Suites: {self.suite}", f"Components: {self.components}"]
         if self.signed_by:
             lines.append(f"Signed-By: {self.signed_by}")
+        if self.trusted:
+            lines.append("Trusted: yes")
         return "\n".join(lines) + "\n"
 
     def line(self) -> str:
-        options = f"[signed-by={self.signed_by}] " if self.signed_by else ""
-        return f"deb {options}{self.uri} {self.suite} {self.components}"
+        options = [f"signed-by={self.signed_by}"] * bool(self.signed_by) + ["trusted=yes"] * self.trusted
+        prefix = f"[{' '.join(options)}] " if options else ""
+        return f"deb {prefix}{self.uri} {self.suite} {self.components}"
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -128,7 +132,9 @@ def private(extra: Sequence[Source] = ()) -> Iterator[Apt]:
         parts, preferences, lists = folder / "sources.list.d", folder / "preferences.d", folder / "lists"
         for path in (parts, preferences, lists / "partial"):
             path.mkdir(parents=True)
-        everything = [*sources(), *extra]
+        codename = release().codename
+        own = [source for source in sources() if source.suite.partition("-")[0] == codename]  # no third party's archive
+        everything = [*own, *extra]
         (parts / "all.sources").write_text("\n".join(source.stanza() for source in everything))
         for source in extra:
             pin = f"Package: *\nPin: release n={source.suite}\nPin-Priority: 100\n"
@@ -182,7 +188,8 @@ def _one_line_sources(text: str) -> list[Source]:
         if match is None:
             continue
         options = dict(option.partition("=")[::2] for option in (match["options"] or "").split())
-        found.append(Source(match["uri"], match["suite"], match["components"], options.get("signed-by", "")))
+        trusted = options.get("trusted") == "yes"
+        found.append(Source(match["uri"], match["suite"], match["components"], options.get("signed-by", ""), trusted))
     return found
 
 
@@ -204,7 +211,7 @@ def _deb822_sources(text: str) -> list[Source]:
         signed_by = fields.get("signed-by", "")
         signed_by = signed_by if "\n" not in signed_by else ""  # a key written into the stanza itself
         found += [
-            Source(uri, suite, fields.get("components", ""), signed_by)
+            Source(uri, suite, fields.get("components", ""), signed_by, fields.get("trusted", "").lower() == "yes")
             for uri in fields.get("uris", "").split()
             for suite in fields.get("suites", "").split()
         ]
