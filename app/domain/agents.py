@@ -1,0 +1,30 @@
+"""Which agent a run uses, pinned: the same reference gives the same digest, whoever writes it."""
+
+import hashlib
+import re
+from typing import Annotated
+
+import msgspec
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+IMPORT_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A harness agent by name (`oracle`) or import path (`package.module:Class`), as it shall run."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    version: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+    model: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    settings: dict[str, Json] = {}
+    """The agent's own options, as the harness takes them. No secrets: those are credentials."""
+
+    @property
+    def import_path(self) -> str | None:
+        return self.name if IMPORT_PATH.match(self.name) else None
+
+
+def agent_digest(agent: Agent) -> str:
+    """sha256:<hex> over the agent's canonical JSON."""
+    return "sha256:" + hashlib.sha256(msgspec.json.encode(agent, order="deterministic")).hexdigest()

@@ -1,0 +1,133 @@
+"""A revision: one immutable uploaded pack, and its build. uploaded -> building -> ready | rejected."""
+
+import datetime
+import enum
+from typing import assert_never
+
+import msgspec
+
+from app.domain import failures, policy
+from app.domain.events import (
+    BuildFailed,
+    BuildStarted,
+    Image,
+    RevisionReady,
+    RevisionRejected,
+    RevisionUploaded,
+)
+from app.domain.failures import Failure
+from app.domain.refusal import Refused
+from app.domain.registry import Draft, Event
+
+
+class Status(enum.StrEnum):
+    UPLOADED = "uploaded"
+    BUILDING = "building"
+    READY = "ready"
+    REJECTED = "rejected"
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    status: Status
+    task_id: str
+    pack_digest: str
+    object_key: str
+    attempt: int = 0
+    image: Image | None = None
+
+
+def evolve(state: Revision | None, happened: Event) -> Revision | None:
+    match happened:
+        case RevisionUploaded():
+            return Revision(
+                status=Status.UPLOADED,
+                task_id=happened.task_id,
+                pack_digest=happened.pack_digest,
+                object_key=happened.object_key,
+            )
+        case _ if state is None:
+            return state
+        case BuildStarted():
+            return msgspec.structs.replace(state, status=Status.BUILDING, attempt=happened.attempt)
+        case BuildFailed():
+            return msgspec.structs.replace(state, status=Status.UPLOADED)
+        case RevisionReady():
+            return msgspec.structs.replace(state, status=Status.READY, image=happened.image)
+        case RevisionRejected():
+            return msgspec.structs.replace(state, status=Status.REJECTED)
+        case _:
+            return state
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: str
+    pack_digest: str
+    archive_digest: str
+    archive_bytes: int
+    object_key: str
+    files: int
+
+
+class StartBuild(msgspec.Struct, frozen=True, kw_only=True):
+    worker: str
+    epoch: int
+
+
+class FinishBuild(msgspec.Struct, frozen=True, kw_only=True):
+    image: Image
+    build_ms: int
+    log_key: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class FailBuild(msgspec.Struct, frozen=True, kw_only=True):
+    failure: Failure
+    message: str
+    errors: str | None = None
+    """JSON list of what is wrong with the pack, field by field."""
+    log_key: str | None = None
+
+
+Command = Upload | StartBuild | FinishBuild | FailBuild
+
+
+def decide(state: Revision | None, command: Command, now: datetime.datetime) -> tuple[Draft, ...] | Refused:
+    match command:
+        case Upload():
+            if state is not None:
+                return Refused("already_exists", "this revision was uploaded before")
+            return (Draft(RevisionUploaded(**msgspec.structs.asdict(command))),)
+        case StartBuild():
+            if state is None or state.status not in (Status.UPLOADED, Status.BUILDING):
+                return Refused("not_buildable", "only an uploaded revision that is neither ready nor rejected is built")
+            return (Draft(BuildStarted(attempt=state.attempt + 1, worker=command.worker, epoch=command.epoch)),)
+        case FinishBuild():
+            if state is None or state.status is not Status.BUILDING:
+                return Refused("not_building", "this revision is not being built")
+            private = {"warnings": msgspec.json.encode(command.warnings).decode()} if command.warnings else None
+            return (
+                Draft(
+                    RevisionReady(
+                        attempt=state.attempt,
+                        image=command.image,
+                        build_ms=command.build_ms,
+                        log_key=command.log_key,
+                        warnings=len(command.warnings),
+                    ),
+                    private,
+                ),
+            )
+        case FailBuild():
+            if state is None or state.status is not Status.BUILDING:
+                return Refused("not_building", "this revision is not being built")
+            private = {"message": command.message} | ({"errors": command.errors} if command.errors else {})
+            if failures.may_retry(command.failure, state.attempt):
+                retry_at = now + policy.backoff(state.attempt)
+                return (Draft(BuildFailed(attempt=state.attempt, failure=command.failure, retry_at=retry_at), private),)
+            return (
+                Draft(
+                    RevisionRejected(attempt=state.attempt, failure=command.failure, log_key=command.log_key), private
+                ),
+            )
+        case _:
+            assert_never(command)
