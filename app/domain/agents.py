@@ -2,11 +2,12 @@
 
 import hashlib
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Json = Any
+"""Any JSON value: foreign data, handed through as it came."""
 
 IMPORT_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
