@@ -103,19 +103,19 @@ class Apt(msgspec.Struct, frozen=True):
     options: tuple[str, ...]
 
     def update(self) -> None:
-        _run(["apt-get", *self.options, "update", "-qq"], timeout=300)
+        run(["apt-get", *self.options, "update", "-qq"], timeout=300)
 
     def install(self, packages: Sequence[str]) -> None:
         """Install `packages` (`name` or `name/suite`) with what they need and nothing that they merely recommend."""
         arguments = ["install", "-y", "-qq", "--no-install-recommends", *packages]
-        _run(["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments], timeout=1200)
+        run(["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments], timeout=1200)
 
     def unpack(self, packages: Sequence[str], destination: Path) -> None:
         """Fetch `packages` alone and unpack their files under `destination`: needs no right to install."""
         with tempfile.TemporaryDirectory() as folder:
-            _run(["apt-get", *self.options, "download", "-qq", *packages], timeout=300, cwd=folder)
+            run(["apt-get", *self.options, "download", "-qq", *packages], timeout=300, cwd=folder)
             for archive in sorted(Path(folder).glob("*.deb")):
-                _run(["dpkg-deb", "-x", str(archive), str(destination)], timeout=120)
+                run(["dpkg-deb", "-x", str(archive), str(destination)], timeout=120)
 
 
 @contextmanager
@@ -158,7 +158,8 @@ class CommandFailed(Exception):
         self.line = line
 
 
-def _run(arguments: Sequence[str], *, timeout: float, cwd: str | None = None) -> None:
+def run(arguments: Sequence[str], *, timeout: float, cwd: str | None = None) -> None:
+    """Run a command in the C locale with no input. Raises CommandFailed with its most telling line."""
     environment: Mapping[str, str] = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     try:
         done = subprocess.run(
