@@ -129,3 +129,11 @@ class LogUnavailable(Exception):
 
 class WrongIncarnation(Exception):
     """The log was restored into a new life. This process belongs to the old one and must start anew."""
+
+
+class UnitInvalid(ValueError):
+    """A unit that can never be written. The message begins with the field that is wrong."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field

@@ -1,0 +1,2 @@
+-- Which life of the log this is.
+select incarnation from eventlog.log
