@@ -1,0 +1,65 @@
+#!/bin/sh
+# Print the path of a Python >= 3.12 that can make virtual environments; say in one sentence what to do when there is none.
+# Looks at PATH, at pyenv's versions, at uv's own; as root on Debian it installs python3-venv when only that lacks.
+set -u
+
+good() { # a real interpreter of 3.12 or later (a pyenv shim may name one that is not installed)
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null
+}
+can_venv() {
+    "$1" -c 'import venv, ensurepip' 2>/dev/null
+}
+real() {
+    "$1" -c 'import sys; print(sys.executable)'
+}
+
+partial=""
+for name in python3.13 python3.14 python3.12 python3; do
+    found=$(command -v "$name" 2>/dev/null) || continue
+    good "$found" || continue
+    if can_venv "$found"; then
+        real "$found"
+        exit 0
+    fi
+    partial=${partial:-$found}
+done
+newest=""
+for found in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python3; do
+    if [ -x "$found" ] && good "$found" && can_venv "$found"; then
+        newest=$found
+    fi
+done
+if [ -n "$newest" ]; then
+    real "$newest"
+    exit 0
+fi
+if [ -n "$partial" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    version=$("$partial" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    echo "installing python$version-venv" >&2
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$version-venv"; } >/dev/null 2>&1
+    if can_venv "$partial"; then
+        real "$partial"
+        exit 0
+    fi
+fi
+if [ -n "$partial" ]; then
+    echo "$partial lacks the module venv; run \`sudo apt-get install python3-venv\` and try again." >&2
+    exit 1
+fi
+# uv brings an interpreter of its own where the network has it. It comes from the package index, into a folder of this checkout.
+uv=$(command -v uv 2>/dev/null || true)
+if [ -z "$uv" ] && command -v python3 >/dev/null; then
+    tools=$(dirname "$0")/../.seatrial/uv
+    if [ -x "$tools/bin/uv" ] || { python3 -m venv "$tools" && "$tools/bin/pip" install -q uv; } >/dev/null 2>&1; then
+        uv=$tools/bin/uv
+    fi
+fi
+if [ -n "$uv" ]; then
+    echo "no Python >= 3.12 here: asking uv for one" >&2
+    if "$uv" python install -q 3.13 >/dev/null 2>&1 && found=$("$uv" python find --managed-python 3.13 2>/dev/null) && good "$found"; then
+        echo "$found"
+        exit 0
+    fi
+fi
+echo "Seatrial needs Python 3.12 or later and finds none; install it (Debian 13: apt-get install python3 python3-venv; else pyenv or uv) and try again." >&2
+exit 1
