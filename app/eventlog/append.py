@@ -27,8 +27,8 @@ from typing import Self
 import asyncpg
 
 from app.eventlog.connect import LOST, Connection, Session, connect
+from app.eventlog.incarnation import current_incarnation
 from app.eventlog.model import LogUnavailable, Outcome, Refusal, Unit, WrongIncarnation
-from app.eventlog.read import current_incarnation
 from app.eventlog.statements import statement
 from app.eventlog.units import names, row, size_bytes, validate
 

@@ -1,19 +1,14 @@
 """Reading the log by stream and by position. What lies beyond the high water is for tail.py alone."""
 
-import uuid
-
 import asyncpg
 
 from app.eventlog.connect import Connection
+from app.eventlog.incarnation import standard_uuid
 from app.eventlog.model import Recorded
 from app.eventlog.statements import statement
 
 MANY = 2000
 """Events read at a time."""
-
-
-async def current_incarnation(connection: Connection) -> uuid.UUID:
-    return _uuid(await connection.fetchval(statement("read_incarnation")))
 
 
 async def read_stream(
@@ -57,10 +52,5 @@ async def private_parts(connection: Connection, positions: list[int]) -> dict[in
 
 def _recorded(row: asyncpg.Record) -> Recorded:
     values = dict(row)
-    values["event_id"] = _uuid(values["event_id"])
+    values["event_id"] = standard_uuid(values["event_id"])
     return Recorded(**values)
-
-
-def _uuid(value: uuid.UUID) -> uuid.UUID:
-    """asyncpg has a UUID class of its own; the rest of the house sees only the standard one."""
-    return uuid.UUID(bytes=value.bytes)

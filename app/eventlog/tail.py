@@ -14,8 +14,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from app.eventlog.connect import LOST, Connection, Session, connect
+from app.eventlog.incarnation import current_incarnation
 from app.eventlog.model import Recorded, WrongIncarnation
-from app.eventlog.read import MANY, current_incarnation, high_water, read_between
+from app.eventlog.read import MANY, high_water, read_between
 from app.eventlog.statements import statement
 
 CHANNEL = "eventlog"

@@ -13,7 +13,7 @@ def validate(unit: Unit) -> None:
     """Raises UnitInvalid, which names the field, for what the database would refuse with the whole group."""
     for field in ("stream", "category", "team"):
         value: str = getattr(unit, field)
-        if not value and field != "team":
+        if not value:
             raise UnitInvalid(field, "is empty")
         _check_text(field, value)
     if not 0 <= unit.expected_version <= INTEGER - len(unit.events):

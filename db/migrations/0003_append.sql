@@ -75,7 +75,7 @@ begin
         raise exception 'the log has another incarnation' using errcode = 'SEA01';
     end if;
 
-    select array_agg(distinct key), count(*) > count(distinct key) into keys, shared
+    select array_agg(distinct key order by key), count(*) > count(distinct key) into keys, shared
     from (select distinct unit, hashtextextended(name, kind) as key
           from (select ordinality as unit, 1 as kind, stream as name from unnest(units) with ordinality
                 union all
@@ -94,7 +94,7 @@ begin
         raise exception 'two units of one call share a stream, key, reservation or work id'
             using errcode = 'cardinality_violation';
     end if;
-    perform pg_advisory_xact_lock(key) from unnest(keys) as key;     -- array_agg(distinct) has sorted them
+    perform pg_advisory_xact_lock(key) from unnest(keys) as key;
 
     with unit as materialized (
         select * from unnest(units) with ordinality
@@ -184,8 +184,9 @@ begin
     ), work_written as (
         insert into eventlog.work as w (id, kind, team, priority, due_at, cancel)
         select n.id, n.kind, a.team, n.priority, n.due_at, n.cancel
-        from accepted as a, unnest(a.work) as n
+        from accepted as a, unnest(a.work) with ordinality as n
         where n.id is distinct from a.work_id
+        order by a.ordinality, n.ordinality              -- seq is drawn in this order
         on conflict (id) do update set cancel = true
         where excluded.cancel and not w.cancel and w.team = excluded.team
     ), lease_written as (
