@@ -87,6 +87,13 @@ class Healthcheck(msgspec.Struct, frozen=True):
     retries: int = 3
 
 
+class Header(msgspec.Struct, frozen=True):
+    """An HTTP header; its value may hold `${VARIABLE}` among other text."""
+
+    name: str
+    value: str
+
+
 class McpServer(msgspec.Struct, frozen=True):
     name: str
     transport: str
@@ -94,7 +101,7 @@ class McpServer(msgspec.Struct, frozen=True):
     url: str | None = None
     command: str | None = None
     args: tuple[str, ...] = ()
-    headers: tuple[Variable, ...] = ()
+    headers: tuple[Header, ...] = ()
 
 
 class Environment(msgspec.Struct, frozen=True):
