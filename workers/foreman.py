@@ -1,0 +1,276 @@
+"""The foreman: the only one that decides across streams.
+
+    run.requested       -> evaluation.created and trial.queued, a bounded number ahead
+    run.cancel_requested -> every open trial is cancelled or told to stop; nothing more is expanded
+    the last trial ended -> evaluation.completed, and evidence is owed
+    the last evaluation  -> run.completed
+
+It folds the log into its tally (schema foreman), and appends what the tally calls for. Both are one transaction each:
+fold moves the checkpoint with the tally, advance moves the tally with the events. Child ids derive from parent and
+ordinal, so "version 0 is taken" means "made already", and a crash between the two costs nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from app import ids
+from app.boot import House, open_house
+from app.domain import evaluation, policy, run, trial
+from app.domain.events import (
+    RunCancelRequested,
+    RunRequested,
+    Tally,
+    TrialCancelled,
+    TrialErrored,
+    TrialScored,
+)
+from app.domain.refusal import Refused
+from app.domain.registry import Draft, Meta, decode
+from app.eventlog.append import append_direct, ring
+from app.eventlog.connect import Connection
+from app.eventlog.model import NewWork, Recorded, Refusal, Unit
+from app.eventlog.read import read_stream
+from app.eventlog.units import unit_of
+from app.settings import Settings
+from workers.follower import Follower
+from workers.looper import Bell, repeat, together
+from workers.statements import statement
+from workers.streams import RUN, TRIAL, Contended, Extras, LeaseLost, act, fold
+
+log = structlog.get_logger()
+
+NAME = "foreman"
+TICK_SECONDS = 5.0
+CANCEL_TRIES, CANCELS_AT_ONCE = 8, 64
+ROSTER = msgspec.json.Decoder(run.Roster)
+FOLLOWED = frozenset(
+    kind.type for kind in (RunRequested, RunCancelRequested, TrialScored, TrialErrored, TrialCancelled)
+)
+
+
+class Rejected(Exception):
+    """The log refused a unit that the tally called for: somebody else was faster. Roll back and look again."""
+
+
+async def main(settings: Settings, stop: asyncio.Event) -> None:
+    async with open_house(settings) as house:
+        await Foreman(house).run(stop)
+
+
+class Foreman:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.bell = Bell()
+        self.follower = Follower(house, NAME, self.fold, done=self.bell.ring)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await together(
+            stop,
+            follow=repeat("foreman.follow", stop, self.follower.follow),
+            advance=repeat("foreman.advance", stop, self.turn),
+        )
+
+    # ------------------------------------------------------------ fold: the log into the tally
+
+    async def fold(self, connection: Connection, batch: list[Recorded]) -> None:
+        """The follower calls it inside the batch's transaction. Folding an event twice changes nothing."""
+        ends: list[tuple[str, str, str | None]] = []
+        for one in batch:
+            if one.type not in FOLLOWED:
+                continue
+            match decode(one.type, one.schema_version, one.data):
+                case RunRequested() as event:
+                    await connection.execute(
+                        statement("open_run"), one.stream, one.team, event.evaluations, event.trials
+                    )
+                case RunCancelRequested():
+                    await connection.execute(statement("cancel_run"), one.stream)
+                case TrialScored():
+                    ends.append((one.stream, "scored", None))
+                case TrialErrored() as event:
+                    ends.append((one.stream, "errored", event.failure.fault.value))
+                case TrialCancelled():
+                    ends.append((one.stream, "cancelled", None))
+                case _:
+                    pass
+        if ends:
+            await connection.execute(statement("count_ends"), *(list(column) for column in zip(*ends, strict=True)))
+
+    # ------------------------------------------------------------ advance: the tally into events
+
+    async def turn(self, stop: asyncio.Event) -> None:
+        busy = True
+        while busy and not stop.is_set():
+            try:
+                busy = await self.complete_evaluations() or await self.complete_run() or await self.expand_run()
+                busy = await self.cancel_trials() or busy
+            except Rejected:
+                continue
+        await self.bell.wait(stop, TICK_SECONDS)
+
+    async def complete_evaluations(self) -> bool:
+        """evaluation.completed for those whose trials have all ended, and the work of sealing their evidence."""
+        async with self.house.pool.acquire() as connection:
+            async with connection.transaction():
+                rows = await connection.fetch(statement("complete_evaluations"), policy.EXPANSION_UNITS)
+                if not rows:
+                    return False
+                units: list[Unit] = []
+                for row in rows:
+                    tally = Tally(
+                        trials=row["trials"],
+                        scored=row["scored"],
+                        cancelled=row["cancelled"],
+                        errored=msgspec.json.decode(row["errored"], type=dict[str, int]),
+                    )
+                    state = evaluation.Evaluation(
+                        status=evaluation.Status.OPEN, run_id=row["run_id"], trials=row["trials"]
+                    )
+                    drafts = evaluation.decide(state, evaluation.Complete(tally=tally))
+                    evidence_id = ids.derive("evidence", row["id"], 1)
+                    units.append(
+                        unit_of(
+                            "evaluation",
+                            row["id"],
+                            row["team"],
+                            1,  # after evaluation.created
+                            _wanted(drafts),
+                            Meta(actor=NAME, correlation=row["run_id"]),
+                            work=(NewWork(id=evidence_id, kind="evidence", due_at=row["now"]),),
+                        )
+                    )
+                await self._append(connection, units, made_already=True)
+            await ring(connection)
+        return True
+
+    async def complete_run(self) -> bool:
+        """run.completed for one run whose evaluations have all ended."""
+        async with self.house.pool.acquire() as connection:
+            async with connection.transaction():
+                row = await connection.fetchrow(statement("complete_run"))
+                if row is None:
+                    return False
+                recorded = await read_stream(connection, row["id"])
+                tally = Tally(
+                    trials=row["evaluations"] * row["trials"],
+                    scored=row["scored"],
+                    # Evaluations that a cancelled run never came to are cancelled, so that coverage shows them.
+                    cancelled=row["cancelled"] + (row["evaluations"] - row["expanded"]) * row["trials"],
+                    errored=msgspec.json.decode(row["errored"], type=dict[str, int]),
+                )
+                drafts = run.decide(fold(RUN, recorded), run.Complete(tally=tally, cancelled=tally.cancelled > 0))
+                if wanted := _wanted(drafts):
+                    meta = Meta(actor=NAME, causation=str(recorded[-1].event_id), correlation=row["id"])
+                    await self._append(
+                        connection, [unit_of("run", row["id"], row["team"], len(recorded), wanted, meta)]
+                    )
+            await ring(connection)
+        return True
+
+    async def expand_run(self) -> bool:
+        """Make the next evaluations and trials of one run, at most EXPANSION_UNITS streams."""
+        async with self.house.pool.acquire() as connection:
+            async with connection.transaction():
+                row = await connection.fetchrow(statement("next_expansion"), policy.OPEN_TRIALS_AHEAD)
+                if row is None:
+                    return False
+                recorded = await read_stream(connection, row["id"])
+                state = fold(RUN, recorded)
+                if state is None or state.status is not run.Status.REQUESTED:
+                    await connection.execute(statement("cancel_run"), row["id"])
+                    return True
+                encoded = await connection.fetchval(statement("read_roster"), state.roster)
+                members = ROSTER.decode(encoded).members
+                count = max(1, policy.EXPANSION_UNITS // (state.trials + 1))
+                first = row["expanded"] + 1
+                ordinals = range(first, min(state.evaluations, row["expanded"] + count) + 1)
+                meta = Meta(actor=NAME, causation=str(recorded[0].event_id), correlation=row["id"])
+                units: list[Unit] = []
+                for ordinal in ordinals:
+                    units += _children(row["id"], row["team"], state, ordinal, members[ordinal - 1], meta)
+                evaluations = [unit.stream for unit in units if unit.category == "evaluation"]
+                trials = [unit.stream for unit in units if unit.category == "trial"]
+                owners = [evaluation_id for evaluation_id in evaluations for _ in range(state.trials)]
+                await connection.execute(
+                    statement("record_expansion"), row["id"], evaluations, state.trials, trials, owners
+                )
+                await self._append(connection, units, made_already=True)
+            await ring(connection)
+        return True
+
+    async def cancel_trials(self) -> bool:
+        """Tell every open trial of one cancelled run. Telling one twice changes nothing."""
+        async with self.house.pool.acquire() as connection:
+            row = await connection.fetchrow(statement("next_cancellation"))
+        if row is None:
+            return False
+        limit = asyncio.Semaphore(CANCELS_AT_ONCE)
+
+        async def tell(trial_id: str) -> None:
+            async with limit:
+                await cancel_trial(self.house, trial_id, row["team"], correlation=row["id"])
+
+        async with asyncio.TaskGroup() as group:
+            for trial_id in row["open"]:
+                group.create_task(tell(trial_id))
+        async with self.house.pool.acquire() as connection:
+            await connection.execute(statement("record_cancellation"), row["id"])
+        return True
+
+    async def _append(self, connection: Connection, units: Sequence[Unit], *, made_already: bool = False) -> None:
+        """Append as the last statement of the transaction. `made_already`: a wrong version is what an earlier try left."""
+        for outcome in await append_direct(connection, units, self.house.incarnation):
+            if outcome.refusal is None or (made_already and outcome.refusal is Refusal.WRONG_VERSION):
+                continue
+            raise Rejected(outcome.refusal)
+
+
+async def cancel_trial(house: House, trial_id: str, team: str, *, correlation: str) -> None:
+    """End a trial that waits; tell the worker of one that runs, by its work row and by a message."""
+    for _ in range(CANCEL_TRIES):
+        async with house.pool.acquire() as connection:
+            epoch = await connection.fetchval(statement("read_epoch"), trial_id)
+
+        def extras(drafts: Sequence[Draft], epoch: int = epoch) -> Extras:
+            if isinstance(drafts[0].event, TrialCancelled):  # it waits: guarded, so that nobody claims it meanwhile
+                return Extras(lease=(trial_id, epoch), work=(NewWork(id=trial_id, kind="trial"),))
+            return Extras(work=(NewWork(id=trial_id, kind="trial", cancel=True),))
+
+        try:
+            told = await act(
+                house, TRIAL, trial_id, team, trial.Cancel(), actor=NAME, correlation=correlation, extras=extras
+            )
+        except LeaseLost:
+            continue  # claimed between the two reads
+        if not isinstance(told, Refused) and told.state is not None and not told.state.status.ended:
+            await house.bus.publish_cancel(trial_id)
+        return
+    raise Contended(trial_id)
+
+
+def _children(run_id: str, team: str, state: run.Run, ordinal: int, member: run.Member, meta: Meta) -> list[Unit]:
+    """One evaluation of a run and its trials, as units that open their streams."""
+    evaluation_id = ids.derive("evaluation", run_id, ordinal)
+    created = evaluation.decide(None, evaluation.Create(run_id=run_id, run=state, ordinal=ordinal, member=member))
+    units = [unit_of("evaluation", evaluation_id, team, 0, _wanted(created), meta)]
+    for number in range(1, state.trials + 1):
+        trial_id = ids.derive("trial", evaluation_id, number)
+        queued = trial.TrialQueued(
+            run_id=run_id,
+            evaluation_id=evaluation_id,
+            revision_id=member.revision_id,
+            ordinal=number,
+            priority=state.priority,
+        )
+        waiting = NewWork(id=trial_id, kind="trial", priority=state.priority)
+        units.append(unit_of("trial", trial_id, team, 0, (Draft(queued),), meta, work=(waiting,)))
+    return units
+
+
+def _wanted(drafts: tuple[Draft, ...] | Refused) -> tuple[Draft, ...]:
+    if isinstance(drafts, Refused):
+        raise Rejected(drafts.code)
+    return drafts
