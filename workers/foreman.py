@@ -182,7 +182,7 @@ class Foreman:
                 if state is None or state.status is not run.Status.REQUESTED:
                     await connection.execute(statement("cancel_run"), row["id"])
                     return True
-                encoded = await connection.fetchval(statement("read_roster"), state.roster)
+                encoded = await connection.fetchval(statement("read_roster"), bytes.fromhex(state.roster.removeprefix("sha256:")))
                 members = ROSTER.decode(encoded).members
                 count = max(1, policy.EXPANSION_UNITS // (state.trials + 1))
                 first = row["expanded"] + 1

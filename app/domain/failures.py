@@ -108,6 +108,22 @@ CODES: dict[str, Code] = _codes(
     Code("sandbox.engine_unavailable", Phase.PROVISION, Fault.PLATFORM, _R, "The container engine did not answer."),
     Code("sandbox.access_failed", Phase.PROVISION, Fault.PLATFORM, _R, "The sandbox could not be reached."),
     Code("sandbox.operation_unsupported", Phase.PROVISION, Fault.CALLER, _N, "The sandbox cannot do what was asked."),
+    Code("sandbox.storage_exhausted", Phase.PROVISION, Fault.PLATFORM, _R, "No space was left for the sandbox."),
+    Code(
+        "sandbox.exec_refused",
+        Phase.AGENT,
+        Fault.TASK,
+        _N,
+        "The image lacks the shell, folder or user that the pack needs.",
+    ),
+    Code("sandbox.path_missing", Phase.COLLECT, Fault.TASK, _N, "A path that the pack names is not in the sandbox."),
+    Code(
+        "sandbox.none",
+        Phase.VERIFY,
+        Fault.CALLER,
+        _N,
+        "The trial ran without a sandbox, to measure the harness: no score.",
+    ),
     # the worker and the harness
     Code("worker.lost", Phase.AGENT, Fault.PLATFORM, _R, "The worker went away; its lease ended."),
     Code("worker.drained", Phase.AGENT, Fault.PLATFORM, _R, "The worker was stopped before the trial ended."),
@@ -140,6 +156,21 @@ CODES: dict[str, Code] = _codes(
         _N,
         "The agent needs a package that is not installed.",
     ),
+    Code("agent.storage_exhausted", Phase.AGENT, Fault.AGENT, _N, "The agent filled the sandbox's disk."),
+    Code(
+        "run.variable_missing",
+        Phase.PROVISION,
+        Fault.CALLER,
+        _N,
+        "The pack needs a variable that the run does not give.",
+    ),
+    Code(
+        "collect.too_large",
+        Phase.COLLECT,
+        Fault.AGENT,
+        _N,
+        "What the trial left is larger than this installation keeps.",
+    ),
     # providers
     Code("provider.authentication", Phase.AGENT, Fault.CALLER, _N, "The provider refused the credential."),
     Code("provider.model_missing", Phase.AGENT, Fault.CALLER, _N, "The provider has no such model."),
@@ -164,6 +195,7 @@ CODES: dict[str, Code] = _codes(
     ),
     Code("verifier.exited", Phase.VERIFY, Fault.TASK, _N, "The verifier's script failed."),
     Code("verifier.out_of_memory", Phase.VERIFY, Fault.TASK, _N, "The sandbox ran out of memory under the verifier."),
+    Code("verifier.storage_exhausted", Phase.VERIFY, Fault.TASK, _N, "The verifier filled the sandbox's disk."),
     Code("verifier.tests_not_sent", Phase.VERIFY, Fault.PLATFORM, _R, "The tests did not reach the sandbox."),
     Code("verifier.output_not_read", Phase.VERIFY, Fault.PLATFORM, _R, "The verifier's output could not be read."),
     Code(
@@ -241,19 +273,30 @@ HARBOR: dict[str, str] = {
     "ContentPolicyViolationError": "agent.refused",
 }
 
-# The exceptions of our own overlay (harbor-patches/), by name.
+# The exceptions of our own overlay (harbor-patches/) and of our runtimes (workers/dispatcher/runtimes/port.py), by name.
 OVERLAY: dict[str, str] = {
+    "EngineUnavailable": "sandbox.engine_unavailable",
+    "ImageMissing": "sandbox.image_missing",
+    "PolicyUnsupported": "sandbox.policy_unsupported",
+    "SandboxLost": "sandbox.lost",
+    "SandboxOutOfMemory": "agent.out_of_memory",
+    "StartFailed": "sandbox.start_failed",
+    "StorageExhausted": "sandbox.storage_exhausted",
+    "ExecRefused": "sandbox.exec_refused",
+    "PathMissing": "sandbox.path_missing",
+    "TransferTooLarge": "collect.too_large",
     "SandboxLostError": "sandbox.lost",
-    "SandboxStartError": "sandbox.start_failed",
-    "SandboxImageMissingError": "sandbox.image_missing",
-    "SandboxPolicyUnsupportedError": "sandbox.policy_unsupported",
-    "SandboxEngineUnavailableError": "sandbox.engine_unavailable",
-    "VerifierExitError": "verifier.exited",
-    "VerifierOutOfMemoryError": "verifier.out_of_memory",
-    "AgentOutOfMemoryError": "agent.out_of_memory",
     "StraysSurvivedError": "verifier.strays_survived",
+    "VerifierExitError": "verifier.exited",
     "AgentUnknownError": "agent.unknown",
     "AgentSettingsError": "agent.settings_invalid",
+}
+
+# What ends a sandbox for memory, or fills its disk, is the fault of whoever ran in it at that time.
+BY_PHASE: dict[tuple[str, Phase], str] = {
+    ("agent.out_of_memory", Phase.VERIFY): "verifier.out_of_memory",
+    ("sandbox.storage_exhausted", Phase.VERIFY): "verifier.storage_exhausted",
+    ("sandbox.storage_exhausted", Phase.AGENT): "agent.storage_exhausted",
 }
 
 
@@ -272,7 +315,10 @@ def failure(code: str, *, phase: Phase | None = None, exception: str | None = No
 
 def failure_of_exception(name: str, *, phase: Phase | None = None) -> Failure:
     """The failure behind a harness exception of this type name. An unknown name is never a score."""
-    return failure(OVERLAY.get(name) or HARBOR.get(name) or "internal.unknown", phase=phase, exception=name)
+    code = OVERLAY.get(name) or HARBOR.get(name) or "internal.unknown"
+    if phase is not None:
+        code = BY_PHASE.get((code, phase), code)
+    return failure(code, phase=phase, exception=name)
 
 
 def may_retry(failed: Failure, executions: int) -> bool:

@@ -1,2 +1,2 @@
--- The frozen member list whose digest is $1 (sha256:<hex>).
+-- The frozen member list whose SHA-256 is $1 (32 bytes).
 select members from seatrial.roster where digest = $1
