@@ -1,7 +1,8 @@
 """The seam between a trial and the engine that runs its sandbox: `Runtime` makes sandboxes, `Sandbox` is one of them.
 
 Every method is safe to cancel at any await: whatever `start` managed to create, `stop` removes. A runtime refuses what
-it cannot enforce (`PolicyUnsupported`) before anything of the trial has run; it never ignores a limit silently.
+it cannot enforce (`PolicyUnsupported`) before anything of the trial has run; what it cannot hold but packs usually
+declare all the same (disk space) stands in `Effective.unenforced`. No limit is ignored silently.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
@@ -160,8 +161,12 @@ class StartFailed(RuntimeFault):
     """The engine refused to create or start the sandbox."""
 
 
-class StorageExhausted(RuntimeFault):
-    """No space is left where the sandbox writes."""
+class StraysSurvived(RuntimeFault):
+    """Processes in the sandbox could not be ended."""
+
+
+class TransferFailed(RuntimeFault):
+    """The engine could not copy files in or out: no space is left, or what is in the way is no folder."""
 
 
 class ExecRefused(RuntimeFault):
@@ -199,7 +204,7 @@ class Sandbox(Protocol):
         ...
 
     async def put(self, folder: str, tar: AsyncIterable[bytes]) -> None:
-        """Unpack a plain tar stream into a folder, which is made when it lacks. Raises SandboxLost, StorageExhausted."""
+        """Unpack a plain tar stream into a folder, which is made when it lacks. Raises SandboxLost, TransferFailed."""
         ...
 
     def get(self, path: str, limit_bytes: int) -> AsyncIterator[bytes]:
@@ -211,7 +216,10 @@ class Sandbox(Protocol):
         ...
 
     async def kill_strays(self) -> int:
-        """Kill every process but the sandbox's own first one; return how many there were. None is left on return."""
+        """Kill every process but the sandbox's own first one; return how many there were. None is left on return.
+
+        Raises StraysSurvived, SandboxLost, EngineUnavailable.
+        """
         ...
 
     async def facts(self) -> Facts:

@@ -1,0 +1,399 @@
+"""One container as a sandbox: hardened, bounded, and tied to the life of its worker."""
+
+import asyncio
+import contextlib
+import io
+import posixpath
+import re
+import secrets
+import tarfile
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from aiodocker.stream import Stream as Attached
+
+from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, settled
+from workers.dispatcher.runtimes.docker_exec import Execs
+from workers.dispatcher.runtimes.port import (
+    Capabilities,
+    Effective,
+    EngineUnavailable,
+    ExecResult,
+    ExecSpec,
+    Facts,
+    ImageMissing,
+    Labels,
+    NetworkPolicy,
+    Output,
+    PathMissing,
+    PolicyUnsupported,
+    RuntimeFault,
+    SandboxLost,
+    SandboxOutOfMemory,
+    SandboxSpec,
+    StartFailed,
+    StraysSurvived,
+    TransferFailed,
+    TransferTooLarge,
+)
+
+LABEL = "seatrial."
+LINUX_CAPABILITIES = (
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "NET_BIND_SERVICE",
+    "SETGID",
+    "SETUID",
+)
+"""What a pack's root needs to install, own and drop to users. Not in it: raw sockets, device nodes, chroot, ptrace."""
+
+# The first process. Being process 1 it cannot be killed from inside. It ends when its input closes or its time is up.
+# A subshell now and then reaps orphans (bash waits for all children after a fork; SIGCHLD is blocked here), but not
+# when the process limit is nearly reached, for then a failed fork would end it.
+FIRST_PROCESS = r"""
+shopt -s nullglob
+while ((SECONDS < $0)); do
+  IFS= read -r -t 5 _
+  (($? != 1)) || exit 0
+  used=
+  for file in /sys/fs/cgroup/pids.current /sys/fs/cgroup/pids/pids.current; do
+    { read -r used <"$file"; } 2>/dev/null && break
+  done
+  if [[ -z $used ]]; then all=(/proc/[0-9]*); used=${#all[@]}; fi
+  ((used + 8 > $1)) || (:)
+done
+"""
+
+
+def labels_as_text(labels: Labels, name: str) -> dict[str, str]:
+    return {
+        LABEL + "instance": labels.instance,
+        LABEL + "team": labels.team,
+        LABEL + "run": labels.run,
+        LABEL + "trial": labels.trial,
+        LABEL + "execution": labels.execution,
+        LABEL + "expires": f"{labels.expires_at:.0f}",
+        LABEL + "sandbox": name,
+    }
+
+
+def labels_of(text: Mapping[str, str]) -> Labels:
+    def of(name: str) -> str:
+        return text.get(LABEL + name, "")
+
+    expires = of("expires")
+    return Labels(
+        instance=of("instance"),
+        team=of("team"),
+        run=of("run"),
+        trial=of("trial"),
+        execution=of("execution"),
+        expires_at=float(expires) if expires.isdigit() else 0.0,
+    )
+
+
+class DockerSandbox:
+    def __init__(
+        self,
+        engine: Engine,
+        spec: SandboxSpec,
+        *,
+        capabilities: Capabilities,
+        network: Callable[[], Awaitable[str]],
+        oom_kills: dict[str, int],
+        seccomp: str,
+    ) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._capabilities = capabilities
+        self._network = network
+        self._oom_kills = oom_kills
+        self._seccomp = seccomp
+        self._creating: asyncio.Future[str] | None = None
+        self._lifeline: Attached | None = None
+        self._execs: Execs | None = None
+        self.id = ""
+
+    # -- its life
+
+    async def start(self) -> Effective:
+        spec = self._spec
+        self._refuse_what_cannot_be_held(spec)
+        network = "none" if spec.network.mode == "no-network" else await self._network()
+        name = re.sub(r"[^a-zA-Z0-9_.-]", "-", f"seatrial-{spec.labels.execution}-{spec.name}-{secrets.token_hex(4)}")
+        try:
+            # A cancel must not lose the name of a container that the engine is just making: `stop` waits for it.
+            self._creating = asyncio.ensure_future(self._create(name, self._config(network)))
+            self.id = await asyncio.shield(self._creating)
+            self._oom_kills[self.id] = 0
+            self._execs = Execs(self._engine, self.id)
+            await self._hold()
+            if spec.folders:
+                await self._put_folders(spec.folders, 0o777)
+            await self._engine.call("POST", f"containers/{self.id}/start")
+            return self._effective(await self._inspect())
+        except EngineRefused as error:
+            raise StartFailed(f"the engine did not start the sandbox: {error.message}") from error
+
+    def _refuse_what_cannot_be_held(self, spec: SandboxSpec) -> None:
+        able = self._capabilities
+        if spec.network.mode not in able.network:
+            raise PolicyUnsupported(f"this engine cannot enforce network_mode {spec.network.mode!r}")
+        for limit, wanted in (("cpu", spec.cpus), ("memory", spec.memory_mb), ("pids", spec.pids)):
+            if wanted and not getattr(able, f"{limit}_limit"):
+                raise PolicyUnsupported(f"this engine cannot limit {limit}")
+
+    async def _create(self, name: str, config: dict[str, Any]) -> str:
+        try:
+            made = await self._engine.call("POST", "containers/create", params={"name": name}, body=config)
+        except EngineRefused as error:
+            if error.status == 404:
+                raise ImageMissing(f"the engine does not have the image {self._spec.image}") from error
+            raise
+        return str(made["Id"])
+
+    def _config(self, network: str) -> dict[str, Any]:
+        spec = self._spec
+        host: dict[str, Any] = {
+            "AutoRemove": True,
+            "NetworkMode": network,
+            "CapDrop": ["ALL"],
+            "CapAdd": list(LINUX_CAPABILITIES),
+            "SecurityOpt": ["no-new-privileges"],
+            "PidsLimit": spec.pids,
+            "IpcMode": "private",
+            "CgroupnsMode": "private",
+            "OomScoreAdj": 500,
+            "LogConfig": {"Type": "none"},
+            "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+        }
+        if spec.cpus:
+            host["NanoCpus"] = int(spec.cpus * 1e9)
+        if spec.memory_mb:
+            host["Memory"] = host["MemorySwap"] = spec.memory_mb << 20
+        config: dict[str, Any] = {
+            "Image": spec.image,
+            "Entrypoint": [],
+            "Cmd": ["bash", "-c", FIRST_PROCESS, str(max(1, int(spec.ttl_seconds))), str(spec.pids)],
+            "User": "0:0",
+            "Env": [f"{key}={value}" for key, value in spec.environment.items()],
+            "Labels": labels_as_text(spec.labels, spec.name),
+            "HostConfig": host,
+            "AttachStdin": True,
+            "OpenStdin": True,
+            "StdinOnce": True,
+            "Healthcheck": {"Test": ["NONE"]},
+        }
+        if spec.workdir:
+            config["WorkingDir"] = spec.workdir
+        return config
+
+    async def _hold(self) -> None:
+        """Hold the sandbox's standard input open; it ends when this connection does."""
+        self._lifeline = self._engine.docker.containers.container(self.id).attach(stdin=True)
+        try:
+            await self._lifeline.__aenter__()
+        except Exception as error:  # aiodocker raises DockerError, aiohttp its own: all mean that there is no lifeline
+            raise StartFailed(f"the engine gave no lifeline ({type(error).__name__})") from error
+
+    async def stop(self) -> None:
+        if self._creating is not None:
+            await settled(self._creating)
+            if not self._creating.cancelled() and self._creating.exception() is None:
+                self.id = self._creating.result()
+        if not self.id:
+            return
+        try:
+            await self._engine.call("DELETE", f"containers/{self.id}", params={"force": "1", "v": "1"})
+        except EngineRefused as error:
+            if error.status not in (404, 409):
+                raise EngineUnavailable(f"the engine did not remove the sandbox: {error.message}") from error
+        finally:
+            if self._lifeline is not None:
+                with contextlib.suppress(Exception):  # the connection is ours alone, and its other end is gone
+                    await self._lifeline.close()
+                self._lifeline = None
+            self._oom_kills.pop(self.id, None)
+
+    # -- commands
+
+    async def exec(self, spec: ExecSpec, on_output: Output) -> ExecResult:
+        before = self._oom_kills.get(self.id, 0)
+        try:
+            result = await self._running().run(spec, on_output)
+        except (EngineRefused, SandboxLost) as error:
+            raise await self._loss(str(error)) from error
+        if result.return_code == 137:
+            for _ in range(10):  # the event comes by another connection, a moment later
+                if self._oom_kills.get(self.id, 0) > before:
+                    break
+                await asyncio.sleep(0.05)
+        oom = self._oom_kills.get(self.id, 0) > before
+        return ExecResult(result.return_code, timed_out=result.timed_out, oom_killed=oom)
+
+    async def kill_strays(self) -> int:
+        try:
+            strays = await self._processes()
+            if strays:  # twice, since the first process forks for an instant now and then
+                strays &= await self._processes()
+            if not strays:
+                return 0
+            for _ in range(3):
+                await self._running().quiet("kill -9 -1", user="0")  # one system call, so that no fork escapes
+                if not await self._processes():
+                    return len(strays)
+            await self._restart()  # the sandbox's own tools were tampered with: the engine ends everything
+            if await self._processes():
+                raise StraysSurvived("processes in the sandbox outlived its restart")
+            return len(strays)
+        except EngineRefused as error:
+            raise await self._loss(error.message) from error
+
+    async def _restart(self) -> None:
+        old, self._lifeline = self._lifeline, None
+        await self._engine.call("POST", f"containers/{self.id}/restart", params={"t": "0"})
+        await self._hold()
+        if old is not None:
+            with contextlib.suppress(Exception):  # its other end is gone
+                await old.close()
+
+    async def _processes(self) -> set[str]:
+        """Engine-side ids of the live processes, the first one left out. Nothing inside can falsify it."""
+        top = await self._engine.call("GET", f"containers/{self.id}/top", params={"ps_args": "-eo pid,stat"})
+        first = str((await self._inspect())["State"]["Pid"])
+        return {pid for pid, state, *_ in top["Processes"] if pid != first and not state.startswith("Z")}
+
+    # -- files
+
+    async def put(self, folder: str, tar: AsyncIterable[bytes]) -> None:
+        try:
+            if not await self._exists(folder):
+                await self._put_folders((folder,), 0o755)
+            async with self._engine.request(
+                "PUT", f"containers/{self.id}/archive", params={"path": folder}, data=tar, seconds=None
+            ) as answer:
+                await answer.read()
+        except EngineRefused as error:
+            raise await self._loss(error.message, TransferFailed) from error
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            async with self._engine.request("HEAD", f"containers/{self.id}/archive", params={"path": path}):
+                return True
+        except EngineRefused as error:
+            if error.status == 404:
+                return False
+            raise
+
+    async def _put_folders(self, folders: tuple[str, ...], mode: int) -> None:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            for folder in folders:
+                member = tarfile.TarInfo(posixpath.normpath(folder).strip("/"))
+                member.type, member.mode, member.mtime = tarfile.DIRTYPE, mode, int(time.time())
+                tar.addfile(member)
+        async with self._engine.request(
+            "PUT", f"containers/{self.id}/archive", params={"path": "/"}, data=buffer.getvalue()
+        ) as answer:
+            await answer.read()
+
+    async def get(self, path: str, limit_bytes: int) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async with self._engine.request(
+                "GET", f"containers/{self.id}/archive", params={"path": path}, seconds=None
+            ) as answer:
+                async for part in answer.content.iter_chunked(256 * 1024):
+                    size += len(part)
+                    if size > limit_bytes:
+                        raise TransferTooLarge(f"{path} is larger than {limit_bytes} bytes")
+                    yield part
+        except EngineRefused as error:
+            if error.status == 404:
+                raise await self._loss(f"{path} does not exist in the sandbox", PathMissing) from error
+            raise await self._loss(error.message, TransferFailed) from error
+
+    # -- what it may reach
+
+    async def set_network(self, policy: NetworkPolicy) -> None:
+        if policy.mode not in self._capabilities.network:
+            raise PolicyUnsupported(f"this engine cannot enforce network_mode {policy.mode!r}")
+        try:
+            wanted = "none" if policy.mode == "no-network" else await self._network()
+            joined = set((await self._inspect())["NetworkSettings"]["Networks"])
+            for name in joined - {wanted}:
+                body = {"Container": self.id, "Force": True}
+                await self._engine.call("POST", f"networks/{name}/disconnect", body=body)
+            if wanted not in joined:
+                await self._engine.call("POST", f"networks/{wanted}/connect", body={"Container": self.id})
+            if set((await self._inspect())["NetworkSettings"]["Networks"]) != {wanted}:
+                raise PolicyUnsupported(f"the engine did not switch the sandbox to {policy.mode!r}")
+        except EngineRefused as error:
+            raise await self._loss(error.message, PolicyUnsupported) from error
+
+    # -- facts
+
+    async def facts(self) -> Facts:
+        kills = self._oom_kills.get(self.id, 0)
+        try:
+            state = (await self._inspect())["State"]
+        except EngineRefused:
+            return Facts(state="gone", oom_kills=kills)
+        if state["OOMKilled"]:
+            kills = max(kills, 1)
+        if state["Status"] == "created":
+            return Facts(state="created", oom_kills=kills)
+        if not state["Running"]:
+            return Facts(state="exited", exit_code=state["ExitCode"], oom_kills=kills)
+        peak = None
+        with contextlib.suppress(EngineRefused):
+            told = await self._engine.call(
+                "GET", f"containers/{self.id}/stats", params={"stream": "0", "one-shot": "1"}, seconds=10
+            )
+            peak = (told.get("memory_stats") or {}).get("max_usage")  # cgroup 1 only
+        return Facts(state="running", oom_kills=kills, peak_memory_bytes=peak)
+
+    def _effective(self, found: dict[str, Any]) -> Effective:
+        """Read back what the engine holds; a limit that it dropped on the way is refused."""
+        spec, host = self._spec, found["HostConfig"]
+        networks = set(found["NetworkSettings"]["Networks"])
+        memory, nano, pids = host.get("Memory") or 0, host.get("NanoCpus") or 0, host.get("PidsLimit") or 0
+        if bool(memory) != bool(spec.memory_mb) or bool(nano) != bool(spec.cpus) or bool(pids) != bool(spec.pids):
+            raise PolicyUnsupported("the engine dropped a limit of cpus, memory or processes")
+        if (networks == {"none"}) != (spec.network.mode == "no-network"):
+            raise PolicyUnsupported(f"the engine did not apply network_mode {spec.network.mode!r}")
+        security: list[str] = host.get("SecurityOpt") or []
+        unenforced = ("storage_mb",) if spec.storage_mb else ()
+        if spec.network.mode == "public":
+            unenforced += ("private_addresses",)  # blocking them takes the host's firewall, which is not ours
+        return Effective(
+            network=spec.network.mode,
+            cpus=nano / 1e9 if nano else None,
+            memory_mb=memory >> 20 if memory else None,
+            pids=pids or None,
+            linux_capabilities=tuple(sorted(c.removeprefix("CAP_") for c in host.get("CapAdd") or ())),
+            no_new_privileges="no-new-privileges" in security,
+            seccomp=next((o.removeprefix("seccomp=") for o in security if o.startswith("seccomp=")), self._seccomp),
+            unenforced=unenforced,
+        )
+
+    async def _inspect(self) -> dict[str, Any]:
+        return await self._engine.call("GET", f"containers/{self.id}/json")
+
+    def _running(self) -> Execs:
+        if self._execs is None:
+            raise SandboxLost("the sandbox has not been started")
+        return self._execs
+
+    async def _loss(self, message: str, otherwise: type[RuntimeFault] = SandboxLost) -> RuntimeFault:
+        """The error to raise after a refusal: lost, lost for memory, or (while it lives) `otherwise`."""
+        facts = await self.facts()
+        if facts.state == "running" or (facts.state == "created" and otherwise is not SandboxLost):
+            return otherwise(message)
+        if facts.oom_kills:
+            return SandboxOutOfMemory("the sandbox was ended for using more memory than it may")
+        return SandboxLost(f"the sandbox is {facts.state}: {message}")
