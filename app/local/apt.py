@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -119,7 +119,7 @@ class Apt(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def private(extra: Sequence[Source] = ()) -> Iterator[Apt]:
+def private(extra: Sequence[Source] = ()) -> Generator[Apt]:
     """An `Apt` that sees this machine's Debian archives and `extra`, the latter only for packages asked for by suite.
 
     Lists are kept in a folder of its own for the length of the call; the package database and the cache of archives are the system's.
@@ -188,7 +188,10 @@ def _one_line_sources(text: str) -> list[Source]:
         match = LINE.match(line.partition("#")[0].strip())
         if match is None:
             continue
-        options = dict(option.partition("=")[::2] for option in (match["options"] or "").split())
+        options: dict[str, str] = {}
+        for option in str(match["options"] or "").split():
+            name, _, value = option.partition("=")
+            options[name] = value
         trusted = options.get("trusted") == "yes"
         found.append(Source(match["uri"], match["suite"], match["components"], options.get("signed-by", ""), trusted))
     return found

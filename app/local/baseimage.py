@@ -34,7 +34,11 @@ PULL_SILENCE_SECONDS = 20.0
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NO_DOCUMENTATION = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*")
 
-PASSWD = "root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000:agent:/home/agent:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+ACCOUNTS = (
+    "root:x:0:0:root:/root:/bin/bash\n"
+    "agent:x:1000:1000:agent:/home/agent:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/:/bin/false\n"
+)
 GROUP = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"
 OS_RELEASE = 'ID=seatrial-test\nNAME="Seatrial test base"\nVERSION_ID="1"\nPRETTY_NAME="Seatrial test base 1"\n'
 
@@ -72,7 +76,9 @@ def ensure_image(engine: Engine, name: str, *, progress: Progress = lambda line:
         refusal = "it is published nowhere"
     maker = {TEST_BASE: _small_tree, DEBIAN_BASE: _debian_tree}.get(name)
     if maker is None:
-        raise BaseImageUnavailable(f"The base image {name} could not be fetched ({refusal}); load it with `docker load`.")
+        raise BaseImageUnavailable(
+            f"The base image {name} could not be fetched ({refusal}); load it with `docker load`."
+        )
     if not apt.has_apt():
         raise BaseImageUnavailable(
             f"The base image {name} could not be fetched ({refusal}), and making one needs Debian's apt; load it with `docker load`."
@@ -97,7 +103,9 @@ def _pull(engine: Engine, name: str) -> str | None:
     client = connection(engine.host, PULL_SILENCE_SECONDS)
     deadline = time.monotonic() + PULL_SECONDS
     try:
-        client.request("POST", "/images/create?" + urlencode({"fromImage": image, "tag": tag}), headers={"Host": "engine"})
+        client.request(
+            "POST", "/images/create?" + urlencode({"fromImage": image, "tag": tag}), headers={"Host": "engine"}
+        )
         answer = client.getresponse()
         if answer.status != 200:
             return str(json.loads(answer.read()).get("message", answer.status))
@@ -123,13 +131,19 @@ def _import(engine: Engine, name: str, tree: Path) -> None:
     client = connection(engine.host, 300)
     try:
         with tree.open("rb") as body:
-            headers = {"Host": "engine", "Content-Type": "application/x-tar", "Content-Length": str(tree.stat().st_size)}
+            headers = {
+                "Host": "engine",
+                "Content-Type": "application/x-tar",
+                "Content-Length": str(tree.stat().st_size),
+            }
             client.request("POST", f"/images/create?{query}", body=body, headers=headers)
             answer = client.getresponse()
             lines = answer.read().splitlines()
         errors = [fields for line in lines if line.strip() and "error" in (fields := json.loads(line))]
         if answer.status != 200 or errors:
-            raise BaseImageUnavailable(f"The engine refused the base image {name} ({lines[-1].decode() if lines else answer.status}).")
+            raise BaseImageUnavailable(
+                f"The engine refused the base image {name} ({lines[-1].decode() if lines else answer.status})."
+            )
     finally:
         client.close()
 
@@ -151,7 +165,7 @@ def _small_tree(tree: Path) -> None:
             for applet in applets:
                 _add(archive, f"bin/{applet}", mode=0o777, kind=tarfile.SYMTYPE, link="busybox")
             _add(archive, "usr/bin", mode=0o777, kind=tarfile.SYMTYPE, link="../bin")
-            for path, text in (("etc/passwd", PASSWD), ("etc/group", GROUP), ("etc/os-release", OS_RELEASE)):
+            for path, text in (("etc/passwd", ACCOUNTS), ("etc/group", GROUP), ("etc/os-release", OS_RELEASE)):
                 _add(archive, path, mode=0o644, content=text.encode())
 
 
@@ -184,7 +198,9 @@ def _debian_tree(tree: Path) -> None:
     codename = DEBIAN_BASE.partition(":")[2].partition("-")[0]
     own = apt.main_archive(apt.sources(), apt.release().codename)
     if own is None or os.geteuid() != 0:
-        raise BaseImageUnavailable(f"Making {DEBIAN_BASE} needs root and a Debian mirror in apt's sources; load it with `docker load`.")
+        raise BaseImageUnavailable(
+            f"Making {DEBIAN_BASE} needs root and a Debian mirror in apt's sources; load it with `docker load`."
+        )
     source = msgspec.structs.replace(own, suite=codename, components="main")
     if shutil.which("mmdebstrap") is None:
         with apt.private() as packages:

@@ -66,7 +66,7 @@ def spawn(
     """Start a server in a session of its own, tethered to us, its output appended to `log` (made 0600)."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        return subprocess.Popen(  # noqa: PLW1509 - the child only makes two system calls before exec
+        return subprocess.Popen(
             [os.fspath(argument) for argument in arguments],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
@@ -105,11 +105,12 @@ def take_lease(path: Path, wait_seconds: float) -> int:
         return descriptor
 
 
-def port_is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no obstacle
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -71,7 +71,9 @@ def connection(host: str, timeout: float = ANSWER_SECONDS) -> http.client.HTTPCo
         return _UnixConnection(address.path, timeout)
     if address.scheme in ("tcp", "http") and address.hostname:
         return http.client.HTTPConnection(address.hostname, address.port or 2375, timeout=timeout)
-    raise EngineUnavailable(f"{host!r} is not an engine's address that we can use: give unix:///path or tcp://host:port.")
+    raise EngineUnavailable(
+        f"{host!r} is not an engine's address that we can use: give unix:///path or tcp://host:port."
+    )
 
 
 def probe(host: str, timeout: float = ANSWER_SECONDS) -> Engine:
@@ -105,7 +107,10 @@ def candidates(settings: Settings, environment: Mapping[str, str]) -> list[str]:
         paths.append(Path(runtime) / "docker.sock")
     if home:
         paths += [Path(home) / place for place in (".docker/run/docker.sock", ".docker/desktop/docker.sock")]
-        paths += [Path(home) / place for place in (".colima/default/docker.sock", ".rd/docker.sock", ".orbstack/run/docker.sock")]
+        paths += [
+            Path(home) / place
+            for place in (".colima/default/docker.sock", ".rd/docker.sock", ".orbstack/run/docker.sock")
+        ]
     return [f"unix://{path}" for path in paths]
 
 
@@ -139,7 +144,11 @@ def ensure(settings: Settings, *, progress: Progress = lambda line: None, ask: A
         return engine
     system = apt.release()
     if os.geteuid() != 0:
-        how = "run `sudo apt-get install docker.io`" if system.is_debian_like else "install Docker or Podman's Docker socket"
+        how = (
+            "run `sudo apt-get install docker.io`"
+            if system.is_debian_like
+            else "install Docker or Podman's Docker socket"
+        )
         raise EngineUnavailable(f"No container engine runs and only root may install one; {how} and start it.")
     with _locked():
         engine = find(settings)
@@ -165,10 +174,14 @@ def stop() -> bool:
 
 def _install(system: apt.Release, progress: Progress, ask: Ask | None) -> None:
     if not system.is_debian_like or not apt.has_apt():
-        raise EngineUnavailable("No container engine is installed; install Docker from your system's packages and start it.")
+        raise EngineUnavailable(
+            "No container engine is installed; install Docker from your system's packages and start it."
+        )
     _check_space(Path("/var/lib"))
     if ask is not None and not ask("No container engine is installed. Install docker.io with apt now?"):
-        raise EngineUnavailable("No container engine is installed; run `apt-get install docker.io`, or say yes next time.")
+        raise EngineUnavailable(
+            "No container engine is installed; run `apt-get install docker.io`, or say yes next time."
+        )
     progress("installing the container engine (docker.io)")
     newer = _newer_source(system)
     try:
@@ -257,7 +270,7 @@ def _our_pid() -> int | None:
 
 
 @contextlib.contextmanager
-def _locked() -> Iterator[None]:
+def _locked() -> Generator[None]:
     STATE.mkdir(parents=True, exist_ok=True, mode=0o711)
     with (STATE / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -126,7 +126,9 @@ class Postgres:
         """Make a cluster with our login and database, beside its final place, so that an interrupted try leaves nothing."""
         free = shutil.disk_usage(data.parent).free
         if free < SPACE_BYTES:
-            raise NoSpace(f"A database needs {SPACE_BYTES // 1024**2} MB free in {data.parent} and finds {free // 1024**2}.")
+            raise NoSpace(
+                f"A database needs {SPACE_BYTES // 1024**2} MB free in {data.parent} and finds {free // 1024**2}."
+            )
         aside = data.with_name(f"{data.name}.new")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
@@ -173,7 +175,9 @@ class Postgres:
         if self._asked_port == 0:
             return child.choose_port(self._folder / "port")
         if not child.port_is_free(self._asked_port):
-            raise PortTaken(f"Port {self._asked_port} is taken by another program; stop it or give Postgres another port.")
+            raise PortTaken(
+                f"Port {self._asked_port} is taken by another program; stop it or give Postgres another port."
+            )
         return self._asked_port
 
     def _run(self, binaries: Path, data: Path, user: child.User | None, lease: int) -> None:
@@ -221,7 +225,9 @@ def _account(data: Path) -> child.User | None:
         user = child.User.named(name)
         if user is not None and user.uid != 0:
             return user
-    raise ToolMissing("Postgres does not run as root and finds no account to use; run `useradd --system seatrial` and try again.")
+    raise ToolMissing(
+        "Postgres does not run as root and finds no account to use; run `useradd --system seatrial` and try again."
+    )
 
 
 def _can_reach(folder: Path, user: child.User) -> bool:

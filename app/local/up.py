@@ -1,0 +1,232 @@
+"""`seatrial up`: everything of one machine, started in order, watched until told to stop, stopped in order.
+
+What is needed and lacks is made here: the data folders, the databases, the schema, the bus's streams, the first API key, the
+container engine, the harness environment. Each is quick when it is there already.
+"""
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+
+import msgspec
+
+from app.local import child, engine, harness, state
+from app.local.errors import AlreadyRunning, LocalError, ServerFailed
+from app.local.process import available
+from app.local.report import End, Line, Message, Report
+from app.local.steps import (
+    chosen,
+    environment_of,
+    make_home,
+    prepare_schema,
+    start_nats,
+    start_postgres,
+    write_urls,
+)
+from app.local.supervisor import Process, Server, Supervisor, bell, groups_of, import_path
+from app.settings import PREFIX, Settings
+
+READY_SECONDS = 90.0
+
+
+def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> None:
+    """Start everything, supervise until SIGTERM or SIGINT, stop everything. From the main thread.
+
+    Raises LocalError (or a KeyboardInterrupt during the start), with nothing left running.
+    """
+    home = settings.home_path
+    started = time.monotonic()
+    make_home(home)
+    with state.only_one(home), contextlib.ExitStack() as stack:
+        with _interruptible():
+            servers: dict[str, Server] = {}
+            database_url = start_postgres(settings, home, servers, stack, report)
+            nats_url = start_nats(settings, home, servers, stack, report)
+            prepare_schema(database_url, nats_url, home, report)
+            with report.step("engine") as step:
+                found = engine.ensure(settings, progress=step.progress, ask=ask)
+                step.detail = f"docker {found.version} at {found.host}"
+            with report.step("harness") as step:
+                built = harness.build(settings.harness_path, step.progress)
+                step.detail = f"Harbor {built.version}, overlay {built.digest.removeprefix('sha256:')[:12]}"
+            values = chosen(settings, home, found.host)
+            groups = groups_of(sorted(available()))
+            processes = [Process(group, home / "logs") for group in groups]
+        facts = state.State(
+            pid=os.getpid(),
+            start_ticks=state.start_ticks(os.getpid()),
+            started_at=time.time(),
+            url=values.base_url,
+            ready=False,
+            engine=found.host,
+        )
+
+        def environment() -> Mapping[str, str]:
+            urls = {name: server.url for name, server in servers.items()}
+            write_urls(home, urls.get("postgres", database_url), urls.get("nats", nats_url))
+            return environment_of(values, os.environ)
+
+        def changed() -> None:
+            nonlocal facts
+            facts = msgspec.structs.replace(facts, servers=supervisor.servers(), processes=supervisor.processes())
+            state.save(home, facts)
+
+        supervisor = Supervisor(
+            servers,
+            processes,
+            environment=environment,
+            drain_seconds=settings.drain_seconds,
+            say=report.say,
+            changed=changed,
+        )
+        with bell() as ringing:
+            stack.pop_all()  # from here on the supervisor stops the servers
+            try:
+                with report.step("processes") as step:
+                    supervisor.start_processes()
+                    _await_api(values, supervisor, processes, lambda: ringing.stop)
+                    step.detail = " ".join(group.name for group in groups)
+                if not ringing.stop:
+                    facts = msgspec.structs.replace(facts, ready=True)
+                    changed()
+                    report.say(f"Seatrial is ready after {time.monotonic() - started:.1f} s")
+                    report.say(f"  API    {values.base_url}/v1")
+                    report.say(f"  docs   {values.base_url}/docs")
+                    report.say(f"  key    {state.key_file(home)}")
+                    report.say(f"  logs   {home / 'logs'}")
+                    report.say("  stop   seatrial down (or Ctrl-C here)")
+                    report.end()
+                    supervisor.watch(ringing)
+            finally:
+                report.say("stopping (a second Ctrl-C does not wait for running work)")
+                supervisor.stop(ringing)
+                report.say("stopped")
+
+
+def up_detached(settings: Settings, report: Report) -> None:
+    """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says."""
+    home = settings.home_path
+    make_home(home)
+    if state.is_running(home):
+        other = state.load(home)
+        raise AlreadyRunning(f"Seatrial is running already{f' ({other.url})' if other else ''}.")
+    reading, writing = os.pipe()
+    log = home / "logs" / "up.log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "app.local", "up", "--report", str(writing)],
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": import_path(), PREFIX + "HOME": str(home)},
+            start_new_session=True,
+            pass_fds=(writing,),
+        )
+    finally:
+        os.close(descriptor)
+        os.close(writing)
+    end: End | None = None
+    decoder = msgspec.json.Decoder(Message)
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            message = decoder.decode(line)
+            if isinstance(message, Line):
+                report.say(message.text)
+            else:
+                end = message
+                break
+    if end is None:
+        raise ServerFailed(f"The server ended while it started ({child.last_line(log)}); see {log}.")
+    if end.error is not None:
+        process.wait()
+        raise LocalError(end.error)
+    report.end()
+
+
+def down(settings: Settings, report: Report) -> bool:
+    """Stop the server of this home and wait for its end. False when none runs."""
+    home = settings.home_path
+    if not state.is_running(home):
+        return False
+    found = state.load(home)
+    if found is None:
+        raise LocalError("Seatrial is just starting or stopping; try again in a moment.")
+    try:
+        descriptor = os.pidfd_open(found.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if state.start_ticks(found.pid) != found.start_ticks:
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        with report.step("down") as step:
+            deadline = time.monotonic() + 3 * (settings.drain_seconds + 10) + 60
+            while state.is_running(home) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            step.detail = f"pid {found.pid} ended"
+    finally:
+        os.close(descriptor)
+    if state.is_running(home):
+        raise LocalError(
+            f"Process {found.pid} does not end; see {home / 'logs'}, or end it with `kill -9 {found.pid}`."
+        )
+    return True
+
+
+def _await_api(
+    settings: Settings, supervisor: Supervisor, processes: Sequence[Process], stopping: Callable[[], bool]
+) -> None:
+    """Wait until the API says that it is ready."""
+    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - compared, not bound
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline and not stopping():
+        client = http.client.HTTPConnection(host, settings.http_port, timeout=5)
+        try:
+            client.request("GET", "/readyz")
+            if client.getresponse().status == 200:
+                return
+        except (OSError, http.client.HTTPException):
+            pass
+        finally:
+            client.close()
+        supervisor.turn()
+        time.sleep(0.05)
+    if not stopping():
+        log = next((process.log for process in processes if process.group.name == "api"), None)
+        why = f" ({child.last_line(log)}); see {log}" if log is not None else ": no process `api` is installed"
+        raise ServerFailed(f"The API was not ready within {READY_SECONDS:.0f} s{why}.")
+
+
+@contextlib.contextmanager
+def _interruptible() -> Generator[None]:
+    """SIGTERM and SIGHUP end the start like Ctrl-C does, so that what was started is stopped again."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def report_to(descriptor: int) -> Callable[[Message], None]:
+    """A sink for `up --report`: JSON lines into an inherited pipe, closed after the end of the start."""
+    file = os.fdopen(descriptor, "wb", buffering=0)
+    os.set_inheritable(descriptor, False)
+
+    def send(message: Message) -> None:
+        file.write(msgspec.json.encode(message) + b"\n")
+        if isinstance(message, End):
+            file.close()
+
+    return send
