@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+import asyncpg
 import msgspec
 
 from app.eventlog.audit import Report, audit
@@ -22,7 +23,7 @@ async def run_audit(
         keys = public_keys(keys_folder)
         envelopes = [path.read_bytes() for path in held]
         connection = await connect(url, command_seconds=3600)
-    except (KeyUnusable, *LOST) as error:
+    except (KeyUnusable, asyncpg.PostgresError, *LOST) as error:
         out.write(f"not audited: {error}\n")
         return NOT_CHECKED
     try:

@@ -74,6 +74,8 @@ class Appender:
     ) -> None:
         self.incarnation = incarnation
         self._url, self._patience, self._drain = url, patience_seconds, drain_seconds
+        self.groups = 0
+        """Groups sent so far."""
         self._queue: collections.deque[_Waiting] = collections.deque()
         self._room = asyncio.Semaphore(QUEUE_UNITS)
         self._units_wait, self._news, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -132,6 +134,7 @@ class Appender:
             await self._units_wait.wait()
             await asyncio.sleep(0)  # let every caller that is ready put its unit in
             group = take_group(self._queue)
+            self.groups += 1
             try:
                 await self._write(group)
             except asyncio.CancelledError:

@@ -7,6 +7,8 @@ from app.eventlog.model import LIMIT_BYTES, NewEvent, Unit, UnitInvalid
 INTEGER = 2**31 - 1
 SMALLINT = 2**15 - 1
 EVENT_OVERHEAD_BYTES = 200
+NAME_BYTES = 512
+"""Of a stream, a type, a key: an index row of Postgres holds 2,704 bytes."""
 
 
 def validate(unit: Unit) -> None:
@@ -70,9 +72,11 @@ def _check_text(field: str, value: str) -> None:
     if "\0" in value:
         raise UnitInvalid(field, "contains a NUL character")
     try:
-        value.encode()
+        size = len(value.encode())
     except UnicodeEncodeError as error:
         raise UnitInvalid(field, "is not valid Unicode") from error
+    if size > NAME_BYTES:
+        raise UnitInvalid(field, f"has more than {NAME_BYTES} bytes")
 
 
 def _check_unique(field: str, keys: Iterable[tuple[str, ...]]) -> None:

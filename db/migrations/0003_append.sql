@@ -31,7 +31,9 @@ create type eventlog.outcome as (
     refusal text,                                        -- null: accepted
     repeated boolean,                                    -- accepted by an earlier try
     positions bigint[], head_hash bytea,                 -- of an accepted unit
-    actual_version integer, holder text, answer bytea, answer_position bigint);
+    actual_version integer,                              -- before the unit; 0: no such stream
+    holder text,                                         -- of a reservation that was taken
+    answer bytea, answer_position bigint);               -- of a request that was answered before
 
 -- append(units, incarnation) -> one outcome a unit, in the order of the units.
 --
@@ -206,8 +208,10 @@ begin
         where t.stream = a.stream and t.key = n.key and n.due_at is null
     )
     select array_agg(row(nullif(v.refusal, 'repeated'), v.positions is not null, coalesce(w.positions, v.positions),
-                         coalesce(f.hash, v.earlier_head), v.actual_version, v.holder, v.answer,
-                         v.answer_position)::eventlog.outcome
+                         coalesce(f.hash, v.earlier_head), v.actual_version,
+                         case when v.refusal = 'reservation_taken' then v.holder end,
+                         case when v.refusal = 'idempotency_replay' then v.answer end,
+                         case when v.refusal = 'idempotency_replay' then v.answer_position end)::eventlog.outcome
                      order by v.ordinality)
     into outcomes
     from verdict as v
