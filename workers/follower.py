@@ -4,6 +4,7 @@ Two processes may follow under one name: the one whose checkpoint moved under it
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from app.boot import House
@@ -25,16 +26,29 @@ class Follower:
         self.house, self.name, self.fold, self.done = house, name, fold, done
 
     async def follow(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, a dependency fails (it raises), or another process was faster (it returns)."""
-        async with self.house.pool.acquire() as connection:
+        """Until `stop` is set or another process was faster (it returns), or a dependency fails (it raises)."""
+        following = asyncio.ensure_future(self._follow())
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+    async def _follow(self) -> None:
+        house = self.house
+        async with house.pool.acquire() as connection:
             after = await load_checkpoint(connection, self.name)
-        async with Feed(self.house, self.name, after) as feed:
-            async for batch in feed.batches(stop):
-                try:
-                    await self.apply(after, batch)
-                except Overtaken:
-                    return
-                after = batch[-1].position
+        async with Feed(house.settings.database_url, house.bus, self.name, after) as feed:
+            async with contextlib.aclosing(feed.batches()) as batches:
+                async for batch in batches:
+                    try:
+                        await self.apply(after, batch)
+                    except Overtaken:
+                        return
+                    after = batch[-1].position
 
     async def apply(self, after: int, batch: list[Recorded]) -> None:
         async with self.house.pool.acquire() as connection, connection.transaction():

@@ -18,6 +18,7 @@ import structlog
 
 from app import ids
 from app.boot import House, open_house
+from app.bus.cancels import send_cancel
 from app.domain import evaluation, policy, run, trial
 from app.domain.events import (
     RunCancelRequested,
@@ -182,7 +183,9 @@ class Foreman:
                 if state is None or state.status is not run.Status.REQUESTED:
                     await connection.execute(statement("cancel_run"), row["id"])
                     return True
-                encoded = await connection.fetchval(statement("read_roster"), bytes.fromhex(state.roster.removeprefix("sha256:")))
+                encoded = await connection.fetchval(
+                    statement("read_roster"), bytes.fromhex(state.roster.removeprefix("sha256:"))
+                )
                 members = ROSTER.decode(encoded).members
                 count = max(1, policy.EXPANSION_UNITS // (state.trials + 1))
                 first = row["expanded"] + 1
@@ -246,7 +249,7 @@ async def cancel_trial(house: House, trial_id: str, team: str, *, correlation: s
         except LeaseLost:
             continue  # claimed between the two reads
         if not isinstance(told, Refused) and told.state is not None and not told.state.status.ended:
-            await house.bus.publish_cancel(trial_id)
+            await send_cancel(house.bus, trial_id)
         return
     raise Contended(trial_id)
 

@@ -14,8 +14,9 @@ import structlog
 
 from app import ids
 from app.boot import House
-from app.bus import work
-from app.bus.work import Due
+from app.bus import leases
+from app.bus.cancels import cancels
+from app.bus.work import Due, Work
 from workers.looper import AWAY, repeat, until
 
 log = structlog.get_logger()
@@ -40,24 +41,22 @@ class Crew:
         self.house, self.kind, self.slots = house, kind, slots
         self.worker = ids.new("worker")
         self._leases: dict[str, Lease] = {}
-        self._queue = work.Work(house.pool, house.bus, kind)
+        self._queue = Work(house.pool, house.bus, kind)
 
     async def run(self, stop: asyncio.Event, handle: Callable[[Due], Awaitable[None]]) -> None:
         """Fill the slots until `stop` is set, then let what runs end (drain), beating all the while."""
         over = asyncio.Event()
         beating = asyncio.create_task(repeat(f"{self.kind}.beat", over, self.beat), name=f"{self.kind}.beat")
-        listening = asyncio.create_task(self._listen(over), name=f"{self.kind}.cancel")
         try:
-            async with self._queue, asyncio.TaskGroup() as group:
+            async with cancels(self.house.bus, self._cancel), self._queue, asyncio.TaskGroup() as group:
                 for slot in range(self.slots):
                     group.create_task(self._slot(stop, handle), name=f"{self.kind}.slot-{slot}")
         finally:
             over.set()
             with contextlib.suppress(*AWAY):
-                await work.retire(self.house.pool, self.worker)
-            for task in (beating, listening):
-                task.cancel()
-            await asyncio.gather(beating, listening, return_exceptions=True)
+                await leases.retire(self.house.pool, self.worker)
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
 
     async def _slot(self, stop: asyncio.Event, handle: Callable[[Due], Awaitable[None]]) -> None:
         async def turn(stop: asyncio.Event) -> None:
@@ -70,9 +69,9 @@ class Crew:
     async def beat(self, stop: asyncio.Event) -> None:
         """Tell that we live; learn what is ours still, and what is to be cancelled."""
         held = list(self._leases.values())  # before the question: a claim made after it is not in the answer
-        answer = await work.beat(self.house.pool, self.worker)
+        answer = await leases.beat(self.house.pool, self.worker)
         if not answer.known:
-            await work.register(self.house.pool, self.worker, self.kind, self.slots)
+            await leases.register(self.house.pool, self.worker, self.kind, self.slots)
         else:
             for lease in held:
                 if answer.leases.get(lease.work_id) != lease.epoch:
@@ -82,11 +81,10 @@ class Crew:
                     lease.cancelled.set()
         await until(stop, self.house.settings.beat_seconds if answer.known else 0.0)
 
-    async def _listen(self, over: asyncio.Event) -> None:
-        """Cancel at once where the message comes through; the beat's answer is the guarantee."""
-        async for work_id in self.house.bus.cancels(over):
-            if lease := self._leases.get(work_id):
-                lease.cancelled.set()
+    def _cancel(self, work_id: str) -> None:
+        """The message makes a cancel fast; the beat's answer is the guarantee."""
+        if lease := self._leases.get(work_id):
+            lease.cancelled.set()
 
     @contextlib.contextmanager
     def holding(self, due: Due) -> Generator[Lease]:

@@ -1,0 +1,159 @@
+"""What happens because time passes: the leases of the dead end, timers fire, checkpoints are signed, uploads expire.
+
+Any number may run: every effect is an append guarded by an epoch or a version, so the second one changes nothing.
+"""
+
+import asyncio
+import datetime
+from collections.abc import Sequence
+
+import structlog
+from nats.aio.msg import Msg
+
+from app.boot import House, open_house
+from app.bus import subjects
+from app.bus.leases import Lost, Sweeper
+from app.bus.work import due_timers
+from app.domain import evidence, revision, run, trial
+from app.domain.events import BuildFailed, EvaluationCompleted, EvidenceFailed, ExecutionFailed
+from app.domain.failures import failure
+from app.domain.refusal import Refused
+from app.domain.registry import Draft
+from app.eventlog.checkpoints import mark_stored, maybe_checkpoint
+from app.eventlog.model import NewTimer, NewWork
+from app.evidence.keys import open_signing_key
+from app.objects import keys
+from app.settings import Settings
+from workers.looper import Bell, repeat, together, until
+from workers.statements import statement
+from workers.streams import EVIDENCE, REVISION, RUN, TRIAL, Extras, LeaseLost, act, load
+
+log = structlog.get_logger()
+
+NAME = "clock"
+SWEEP_SECONDS = 2.0
+TIMER_SECONDS, TIMERS = 1.0, 100
+CHECKPOINT_SECONDS = 5.0
+UPLOAD_SECONDS, UPLOADS = 60.0, 100
+ABANDONED = datetime.timedelta(days=1)
+"""Unfinished writes in the object store that are older belong to nobody."""
+RUN_DEADLINE = "run-deadline"
+"""The timer that a run with a deadline sets in its own stream."""
+
+
+async def main(settings: Settings, stop: asyncio.Event) -> None:
+    async with open_house(settings) as house:
+        await Timekeeper(house).run(stop)
+
+
+class Timekeeper:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.sweeper = Sweeper(house.clock, house.settings.lease_seconds)
+        folder = house.settings.home_path / "keys"
+        self.signer = open_signing_key(folder / "signing.pem", folder / "public")
+        self.completed = Bell()
+        self.at_once = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        listening = await self.house.bus.listen(subjects.events_of_type(EvaluationCompleted.type), self._on_completed)
+        try:
+            await together(
+                stop,
+                sweep=repeat("clock.sweep", stop, self.sweep),
+                timers=repeat("clock.timers", stop, self.fire),
+                checkpoints=repeat("clock.checkpoints", stop, self.checkpoint),
+                uploads=repeat("clock.uploads", stop, self.expire_uploads),
+            )
+        finally:
+            await listening.stop()
+
+    # ------------------------------------------------------------ leases
+
+    async def sweep(self, stop: asyncio.Event) -> None:
+        """End the leases whose worker has been silent for a whole lease time, watched without a gap."""
+        for lost in await self.sweeper.expired(self.house.pool):
+            log.warning("a worker is silent; its lease ends", work=lost.work_id, owner=lost.owner, epoch=lost.epoch)
+            try:
+                await end_lease(self.house, lost)
+            except LeaseLost:
+                log.info("the work moved on by itself", work=lost.work_id)
+        await until(stop, min(SWEEP_SECONDS, self.house.settings.lease_seconds / 4))
+
+    # ------------------------------------------------------------ timers
+
+    async def fire(self, stop: asyncio.Event) -> None:
+        for timer in await due_timers(self.house.pool, TIMERS):
+            off = (NewTimer(key=timer.key, due_at=None),)
+            if timer.key.startswith(RUN_DEADLINE):
+                acted = await act(
+                    self.house, RUN, timer.stream, timer.team, run.Cancel(reason="deadline"),
+                    actor=NAME, correlation=timer.stream, extras=lambda _, off=off: Extras(timers=off),
+                )  # fmt: skip
+                # Nothing to append: it is being cancelled already, and run.completed calls the timer off.
+                if not isinstance(acted, Refused) and acted.drafts:
+                    log.info("a run reached its deadline", run=timer.stream)
+        await until(stop, TIMER_SECONDS)
+
+    # ------------------------------------------------------------ checkpoints
+
+    async def _on_completed(self, _: Msg) -> None:
+        self.at_once = True
+        self.completed.ring()
+
+    async def checkpoint(self, stop: asyncio.Event) -> None:
+        """Sign what is decided: every 1,000 events or 60 s, and at once when an evaluation has completed."""
+        at_once, self.at_once = self.at_once, False
+        async with self.house.pool.acquire() as connection:
+            for sealed in await maybe_checkpoint(connection, self.signer, self.house.clock, at_once=at_once):
+                await self.house.objects.put_new(keys.check(f"checkpoints/{sealed.name}"), sealed.envelope)
+                await mark_stored(connection, sealed.number, self.house.clock)
+        await self.completed.wait(stop, CHECKPOINT_SECONDS)
+
+    # ------------------------------------------------------------ uploads
+
+    async def expire_uploads(self, stop: asyncio.Event) -> None:
+        """Drop uploads that nobody finalized: the row first takes itself out of reach, then its object goes."""
+        rows = await self.house.pool.fetch(statement("expire_uploads"), UPLOADS)
+        for row in rows:
+            if row["orphaned"]:
+                await self.house.objects.delete(row["object_key"])
+        if not rows:
+            await self.house.objects.sweep(before=self.house.clock.now() - ABANDONED)
+            await until(stop, UPLOAD_SECONDS)
+
+
+async def end_lease(house: House, lost: Lost) -> None:
+    """Say that the worker was lost, and let the work be claimed again. Raises LeaseLost when it has moved on."""
+
+    def extras(drafts: Sequence[Draft]) -> Extras:
+        event = drafts[0].event
+        due_at = event.retry_at if isinstance(event, ExecutionFailed | BuildFailed | EvidenceFailed) else None
+        return Extras(lease=(lost.work_id, lost.epoch), work=(NewWork(id=lost.work_id, kind=lost.kind, due_at=due_at),))
+
+    message = f"worker {lost.owner} did not beat for a whole lease time"
+    match lost.kind:
+        case "trial":
+            state = (await load(house, TRIAL, lost.work_id)).state
+            assert state is not None, "owned work has a stream"
+            failed = trial.Fail(failure=failure("worker.lost"), message=message, execution_id=state.execution_id)
+            await act(
+                house, TRIAL, lost.work_id, lost.team, failed,
+                actor=NAME, correlation=state.run_id, extras=extras,
+            )  # fmt: skip
+        case "build":
+            lost_build = revision.FailBuild(failure=failure("build.worker_lost"), message=message)
+            await act(
+                house, REVISION, lost.work_id, lost.team, lost_build,
+                actor=NAME, correlation=lost.work_id, extras=extras,
+            )  # fmt: skip
+        case "evidence":
+            owed = (await load(house, EVIDENCE, lost.work_id)).state
+            assert owed is not None, "owned work has a stream"
+            await act(
+                house, EVIDENCE, lost.work_id, lost.team,
+                evidence.Fail(failure=failure("worker.lost"), message=message),
+                actor=NAME, correlation=owed.run_id, extras=extras,
+            )  # fmt: skip
+        case kind:
+            raise ValueError(f"no such kind of work: {kind}")

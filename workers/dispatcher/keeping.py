@@ -1,0 +1,115 @@
+"""What an execution left, into the object store: the files as blobs, their listing, the log, and result.json last.
+
+Every byte passes the redactor. Whoever finds result.json finds all of the rest, so a worker killed at any line of this
+leaves either a complete execution, which the next one adopts, or one that counts as lost.
+"""
+
+import asyncio
+import hashlib
+import os
+import stat
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import msgspec
+
+from app.domain.execution import FILES, LOG, RESULT, ExecutionRecord, StoredFile
+from app.objects import keys
+from app.objects.port import ObjectMissing, ObjectStore
+from app.vault.redaction import Redactor
+
+FILE_LIMIT_BYTES = 512 * 1024**2
+TOTAL_LIMIT_BYTES = 2 * 1024**3
+FILES_LIMIT = 20_000
+CHUNK_BYTES = 1024 * 1024
+
+RECORD = msgspec.json.Decoder(ExecutionRecord)
+LISTING = msgspec.json.Decoder(tuple[StoredFile, ...])
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is in the store before result.json is."""
+
+    files: tuple[StoredFile, ...]
+    files_digest: str
+    omitted: tuple[str, ...]
+    log_digest: str
+
+
+async def keep(
+    objects: ObjectStore, execution_id: str, folder: Path, log: Path, redactor: Callable[[], Redactor]
+) -> Kept:
+    """Store the regular files below `folder` and the (already redacted) log. Raises what the store raises."""
+    paths, omitted = await asyncio.to_thread(_walk, folder)
+    files: list[StoredFile] = []
+    for path in paths:
+        stored = await objects.put_blob(_redacted(folder / path, redactor()))
+        files.append(StoredFile(path=path, sha256=stored.sha256, size_bytes=stored.size_bytes))
+    listing = msgspec.json.encode(tuple(files), order="deterministic")
+    await objects.put_new(keys.execution(execution_id, FILES), listing)
+    kept_log = await objects.put_new(keys.execution(execution_id, LOG), _bytes_of(log))
+    return Kept(
+        tuple(files), "sha256:" + hashlib.sha256(listing).hexdigest(), tuple(omitted), f"sha256:{kept_log.sha256}"
+    )
+
+
+async def seal(objects: ObjectStore, record: ExecutionRecord) -> tuple[str, str]:
+    """Write result.json: from here on the execution is complete. Returns its key and digest (sha256:<hex>)."""
+    key = keys.execution(record.execution_id, RESULT)
+    stored = await objects.put_new(key, msgspec.json.encode(record, order="deterministic"))
+    return key, f"sha256:{stored.sha256}"
+
+
+async def find(objects: ObjectStore, execution_id: str) -> tuple[ExecutionRecord, str, str] | None:
+    """A complete execution's record with its key and digest; None when it was never completed."""
+    key = keys.execution(execution_id, RESULT)
+    try:
+        content = b"".join([chunk async for chunk in objects.open(key)])
+    except ObjectMissing:
+        return None
+    return RECORD.decode(content), key, "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def _walk(folder: Path) -> tuple[list[str], list[str]]:
+    """Relative paths of what is kept and of what is not, each in order. Never follows a link: an agent may have made it."""
+    kept: list[str] = []
+    omitted: list[str] = []
+    total = 0
+    for root, folders, names in os.walk(folder, followlinks=False):
+        folders.sort()
+        links = [name for name in folders if (Path(root) / name).is_symlink()]
+        for name in sorted([*names, *links]):
+            path = Path(root) / name
+            facts = path.lstat()
+            relative = str(path.relative_to(folder))
+            fits = facts.st_size <= FILE_LIMIT_BYTES and total + facts.st_size <= TOTAL_LIMIT_BYTES
+            if stat.S_ISREG(facts.st_mode) and fits and len(kept) < FILES_LIMIT and _writable(relative):
+                total += facts.st_size
+                kept.append(relative)
+            else:
+                omitted.append(relative.encode(errors="backslashreplace").decode())
+    return kept, omitted
+
+
+def _writable(path: str) -> bool:
+    """Whether the name can stand in JSON and in an archive."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\n" not in path and len(path) <= 4096
+
+
+async def _redacted(path: Path, redactor: Redactor) -> AsyncGenerator[bytes]:
+    async for chunk in _bytes_of(path):
+        if clean := redactor.feed(chunk):
+            yield clean
+    if rest := redactor.flush():
+        yield rest
+
+
+async def _bytes_of(path: Path) -> AsyncGenerator[bytes]:
+    flags = os.O_RDONLY | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield chunk
