@@ -1,0 +1,105 @@
+"""Finding the container engine, and saying in one sentence what is in the way."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from app.local import engine
+from app.local.errors import EngineForbidden, EngineUnavailable, NoSpace
+from app.settings import Settings
+
+pytestmark = pytest.mark.docker
+
+
+def test_the_running_engine_is_found_and_used_as_it_is(docker_host: str) -> None:
+    found = engine.find(Settings(docker_host=docker_host))
+    assert found is not None
+    assert found.host == docker_host
+    assert tuple(int(part) for part in found.api_version.split(".")) >= (1, 41)
+    assert engine.ensure(Settings(docker_host=docker_host)) == found
+
+
+def test_a_host_that_is_set_is_the_only_one_asked() -> None:
+    assert engine.candidates(Settings(docker_host="unix:///a"), {"DOCKER_HOST": "unix:///b"}) == ["unix:///a"]
+    assert engine.candidates(Settings(), {"DOCKER_HOST": "unix:///b", "HOME": "/h"}) == ["unix:///b"]
+
+
+def test_the_usual_places_are_asked_the_standard_socket_first() -> None:
+    found = engine.candidates(Settings(), {"HOME": "/h", "XDG_RUNTIME_DIR": "/r"})
+    assert found[:2] == ["unix:///var/run/docker.sock", "unix:///r/docker.sock"]
+    assert "unix:///h/.colima/default/docker.sock" in found
+    assert engine.candidates(Settings(), {}) == ["unix:///var/run/docker.sock"]
+
+
+def test_a_socket_that_nobody_listens_on_is_no_engine(tmp_path: Path) -> None:
+    path = tmp_path / "dead.sock"
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(path))
+    for host in (f"unix://{path}", f"unix://{tmp_path}/missing.sock"):
+        with pytest.raises(EngineUnavailable, match="SEATRIAL_DOCKER_HOST"):
+            engine.find(Settings(docker_host=host))
+
+
+def test_another_program_on_the_port_is_no_engine() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        with pytest.raises(EngineUnavailable):
+            engine.probe(f"tcp://127.0.0.1:{stranger.getsockname()[1]}", timeout=0.2)
+
+
+@pytest.mark.parametrize("host", ["ssh://somewhere", "docker.sock", "npipe:////./pipe/engine"])
+def test_an_address_of_another_kind_is_refused_with_the_two_that_work(host: str) -> None:
+    with pytest.raises(EngineUnavailable, match=r"unix:///path or tcp://host:port"):
+        engine.probe(host)
+
+
+def test_a_socket_that_refuses_this_user_is_told_apart(memory_folder: Path) -> None:
+    folder = memory_folder / "closed"
+    folder.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "engine.sock"))
+        server.listen()
+        child = os.fork()
+        if child == 0:  # as an ordinary user, whoever runs the tests
+            code = 1
+            try:
+                if os.geteuid() == 0:
+                    os.setgroups([])
+                    os.setgid(65534)
+                    os.setuid(65534)
+                else:
+                    folder.chmod(0)
+                engine.probe(f"unix://{folder}/engine.sock")
+            except EngineForbidden as error:
+                code = 0 if "usermod -aG docker" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    folder.chmod(0o700)
+
+
+def test_a_pid_file_that_names_another_program_is_not_our_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "RUN", tmp_path)
+    for text in (str(os.getpid()), "", "nonsense", "99999999"):
+        (tmp_path / "dockerd.pid").write_text(text)
+        assert engine._our_pid() is None
+        assert engine.stop() is False
+
+
+def test_too_little_disk_is_told_with_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SPACE_BYTES", 10**18)
+    with pytest.raises(NoSpace, match="1000000000 GB"):
+        engine._check_space(tmp_path)
+
+
+def test_the_newer_engine_is_taken_for_the_release_before_it_from_the_same_mirror() -> None:
+    assert engine._newer_source(engine.apt.Release("debian", (), "trixie")) is None
+    assert engine._newer_source(engine.apt.Release("ubuntu", ("debian",), "noble")) is None
+    own = engine.apt.main_archive(engine.apt.sources(), "bookworm")
+    newer = engine._newer_source(engine.apt.Release("debian", (), "bookworm"))
+    assert (newer is None) == (own is None)
+    if newer is not None and own is not None:
+        assert (newer.uri, newer.suite, newer.signed_by) == (own.uri, "trixie", own.signed_by)
