@@ -88,7 +88,7 @@ class FileStore:
                 yield key
                 continue
             below = await in_thread(_entries, self._root, key)
-            waiting.extend(name for name in reversed(below) if name.startswith(prefix) or prefix.startswith(name))
+            waiting.extend(name for name in reversed(below) if name.startswith(prefix))
 
     async def delete(self, key: str) -> None:
         keys.check(key)
@@ -112,7 +112,8 @@ class FileStore:
                 await in_thread(self._flush, descriptor, digest.hexdigest())
             yield _Written(path=path, sha256=digest.hexdigest(), size_bytes=size_bytes)
         finally:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # `sweep` will find it
+                path.unlink()
 
     # Below: blocking, run in threads. What is opened is registered for closing in the thread, because the caller may
     # have been cancelled and never see the number.
@@ -183,14 +184,17 @@ class FileStore:
                 path.unlink()
             except NOT_THERE:
                 return
-            _flush_folder(path.parent)
             for folder in path.parents:
-                if folder == self._root:
-                    break
-                try:
-                    folder.rmdir()
-                except OSError:
-                    break  # not empty, or gone
+                with contextlib.suppress(FileNotFoundError):  # another one found it empty
+                    _flush_folder(folder)
+                    if folder == self._root:
+                        return
+                    try:
+                        folder.rmdir()
+                    except FileNotFoundError:
+                        continue
+                    except OSError:
+                        return  # not empty
 
     def _sweep(self, before: float) -> int:
         removed = 0

@@ -37,6 +37,14 @@ def check(key: str) -> str:
     return key
 
 
+def is_key(text: str) -> bool:
+    try:
+        check(text)
+    except KeyInvalid:
+        return False
+    return True
+
+
 def blob(sha256: str) -> str:
     if not DIGEST.match(sha256):
         raise KeyInvalid(f"not a sha256: {sha256[:80]!r}")

@@ -1,0 +1,118 @@
+"""The store in a bucket, on a real server: the conformance suite, and what only a network can get wrong."""
+
+import asyncio
+import hashlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.objects import ObjectStore, Stored, StoreUnavailable, open_store
+from app.objects.bucket import open_bucket
+from app.objects.s3 import PROBE, S3Store
+from tests.conformance.object_stores import LARGE, ObjectStoreConformance, keys_of, sha256, whole
+from tests.engines.versitygw import SECRET_KEY, S3Server
+
+
+class TestS3Store(ObjectStoreConformance):
+    @pytest.fixture
+    def folder(self, bucket: Path) -> Path:
+        return bucket / "some" / "prefix"
+
+    @pytest.fixture
+    def url(self, s3: S3Server, bucket: Path) -> str:
+        return f"s3://{bucket.name}/some/prefix?endpoint={s3.endpoint}&region=us-east-1"
+
+    @pytest.fixture
+    async def store(self, url: str) -> AsyncIterator[ObjectStore]:
+        async with open_store(url) as store:
+            yield store
+
+    async def test_a_listing_goes_over_pages(self, store: ObjectStore, folder: Path) -> None:
+        (folder / "executions").mkdir(parents=True)
+        names = [f"executions/{number:05d}" for number in range(1_205)]
+        for name in names:
+            (folder / name).touch()
+        assert await keys_of(store, "executions/") == names
+
+    async def test_what_lies_beside_the_prefix_is_not_ours(self, store: ObjectStore, bucket: Path) -> None:
+        (bucket / "some" / "prefixed").mkdir(parents=True)
+        (bucket / "some" / "prefixed" / "a").touch()
+        await store.put_new("executions/a", b"x")
+        assert await keys_of(store) == ["executions/a"]
+
+    async def test_a_digest_that_was_lost_is_computed(self, store: ObjectStore, folder: Path) -> None:
+        (folder / "executions").mkdir(parents=True)
+        (folder / "executions" / "a").write_bytes(LARGE)
+        assert await store.stat("executions/a") == Stored("executions/a", sha256(LARGE), len(LARGE))
+
+    async def test_the_server_is_probed_once(self, store: ObjectStore, folder: Path) -> None:
+        await asyncio.gather(*(store.put_new(f"executions/{number}", b"x") for number in range(4)))
+        assert (folder / PROBE).exists()
+        (folder / PROBE).unlink()
+        assert not (await store.put_new("executions/again", b"x")).existed
+        assert not (folder / PROBE).exists()
+
+    async def test_many_parts_are_joined_by_copies_of_several_parts(
+        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.objects.s3.EARLY_PARTS", 1)
+        monkeypatch.setattr("app.objects.s3.LATER_PART_BYTES", 16 * 1024 * 1024)
+        monkeypatch.setattr("app.objects.s3.COPY_BYTES", 24 * 1024 * 1024)
+        content = hashlib.shake_256(b"seed").digest(44 * 1024 * 1024 + 1)
+        blob = await store.put_blob(content)
+        assert blob.sha256 == sha256(content)
+        assert await whole(store, blob.key) == content
+
+
+class TestS3StoreWithoutConditions(ObjectStoreConformance):
+    """As on a server that ignores If-None-Match."""
+
+    @pytest.fixture
+    def folder(self, bucket: Path) -> Path:
+        return bucket
+
+    @pytest.fixture
+    def url(self, s3: S3Server, bucket: Path) -> str:
+        return f"s3://{bucket.name}?endpoint={s3.endpoint}"
+
+    @pytest.fixture
+    async def store(self, s3: S3Server, bucket: Path) -> AsyncIterator[ObjectStore]:
+        async with open_bucket(bucket.name, endpoint=s3.endpoint, region=None) as opened:
+            yield S3Store(opened, "", conditions=False)
+
+    async def test_of_concurrent_writers_one_wins_whole(self, store: ObjectStore) -> None:
+        """Here the last one wins; still no mixture is ever seen."""
+        contents = [bytes([number]) * 9_000_000 for number in range(2)]
+        await asyncio.gather(*(store.put_new("executions/a", content) for content in contents))
+        assert await whole(store, "executions/a") in contents
+
+
+async def test_a_server_that_is_away_is_told_and_comes_back(s3: S3Server, bucket: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    async with open_store(f"s3://{bucket.name}?endpoint={nobody}") as store:
+        with pytest.raises(StoreUnavailable):
+            await store.put_blob(b"x")
+
+
+async def test_refused_credentials_are_told_without_them(
+    s3: S3Server, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong" + SECRET_KEY)
+    async with open_store(f"s3://{bucket.name}?endpoint={s3.endpoint}") as store:
+        with pytest.raises(StoreUnavailable, match="403") as caught:
+            await store.put_blob(b"x")
+        assert SECRET_KEY not in str(caught.value)
+        with pytest.raises(StoreUnavailable):
+            await store.stat("executions/a")
+
+
+async def test_a_bucket_that_is_missing_is_told(s3: S3Server) -> None:
+    async with open_store(f"s3://nobucket?endpoint={s3.endpoint}") as store:
+        with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
+            await store.put_blob(b"x")
+        with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
+            await keys_of(store)
