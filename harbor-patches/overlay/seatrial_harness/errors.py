@@ -1,0 +1,88 @@
+"""Named exceptions. Harbor records a trial's exception by its class name, and the control plane's taxonomy maps each name."""
+
+
+class SandboxLostError(RuntimeError):
+    """The sandbox, or the worker that owns it, is gone."""
+
+
+class SandboxStartError(RuntimeError):
+    """The engine did not start the sandbox."""
+
+
+class SandboxImageMissingError(RuntimeError):
+    """The image is not where the trial runs."""
+
+
+class SandboxPolicyUnsupportedError(RuntimeError):
+    """The pack's network policy or a limit cannot be enforced here."""
+
+
+class SandboxEngineUnavailableError(RuntimeError):
+    """The container engine did not answer."""
+
+
+class SandboxTransferError(RuntimeError):
+    """Files could not be copied into or out of the sandbox."""
+
+
+class SandboxPathMissingError(FileNotFoundError):
+    """A path does not exist in the sandbox."""
+
+
+class SandboxExecError(RuntimeError):
+    """A command could not be started in the sandbox."""
+
+
+class CommandTimedOutError(TimeoutError):
+    """A command used up its own time. A TimeoutError, so that Harbor takes it for the timeout of the phase it is in."""
+
+
+class AgentOutOfMemoryError(RuntimeError):
+    """The sandbox was ended for memory while the agent ran."""
+
+
+class VerifierOutOfMemoryError(RuntimeError):
+    """The sandbox, or the test script in it, was ended for memory before there was a reward."""
+
+
+class VerifierExitError(RuntimeError):
+    """The test script failed and left no reward."""
+
+
+class StraysSurvivedError(RuntimeError):
+    """Processes of the agent could not be ended before grading."""
+
+
+class AgentUnknownError(ValueError):
+    """There is no such agent, or its code cannot be imported."""
+
+
+class AgentSettingsError(ValueError):
+    """The agent does not take these settings."""
+
+
+class VariableMissingError(ValueError):
+    """The pack names a variable that nobody has given a value."""
+
+
+class TaskInvalidError(ValueError):
+    """Harbor cannot read the pack."""
+
+
+BY_NAME: dict[str, type[Exception]] = {
+    error.__name__: error
+    for error in (
+        SandboxLostError,
+        SandboxStartError,
+        SandboxImageMissingError,
+        SandboxPolicyUnsupportedError,
+        SandboxEngineUnavailableError,
+        SandboxTransferError,
+        SandboxPathMissingError,
+        SandboxExecError,
+        AgentOutOfMemoryError,
+        VerifierOutOfMemoryError,
+        StraysSurvivedError,
+    )
+}
+"""What the worker may answer with. Any other name means that the sandbox is lost."""
