@@ -361,16 +361,16 @@ class ObjectStoreConformance:
             await store.put_blob(from_file(tmp_path / "none"))
         assert await store.sweep(before=in_future()) == 0
 
-    @pytest.mark.parametrize("key", BAD_KEYS)
-    async def test_a_key_outside_the_grammar_is_refused_everywhere(self, store: ObjectStore, key: str) -> None:
-        with pytest.raises(KeyInvalid):
-            await store.put_new(key, b"")
-        with pytest.raises(KeyInvalid):
-            await whole(store, key)
-        with pytest.raises(KeyInvalid):
-            await store.stat(key)
-        with pytest.raises(KeyInvalid):
-            await store.delete(key)
+    async def test_a_key_outside_the_grammar_is_refused_everywhere(self, store: ObjectStore) -> None:
+        for key in BAD_KEYS:
+            with pytest.raises(KeyInvalid):
+                await store.put_new(key, b"")
+            with pytest.raises(KeyInvalid):
+                await whole(store, key)
+            with pytest.raises(KeyInvalid):
+                await store.stat(key)
+            with pytest.raises(KeyInvalid):
+                await store.delete(key)
         await nothing_is_left(store)
 
 

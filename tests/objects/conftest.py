@@ -1,13 +1,16 @@
 """The S3 server that the tests of this room share."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from app.objects.bucket import Bucket, open_bucket
 from tests.engines.versitygw import ACCESS_KEY, SECRET_KEY, S3Server, s3_server
 
 pytest.register_assert_rewrite("tests.conformance.object_stores")
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +21,23 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+async def opened(s3: S3Server) -> AsyncIterator[Bucket]:
+    """One bucket and one client for the session, as for a process: a client takes half a second to make."""
+    (s3.data / "shared").mkdir()
+    async with open_bucket("shared", endpoint=s3.endpoint, region=None) as bucket:
+        yield bucket
+
+
 @pytest.fixture
-def bucket(s3: S3Server, request: pytest.FixtureRequest) -> Path:
-    """The folder of an empty bucket, which has its name."""
-    folder = s3.data / f"test-{abs(hash(request.node.nodeid)):x}"
+def prefix() -> str:
+    """A part of that bucket for one test."""
+    return f"tests/{next(_numbers)}/"
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> Path:
+    """The folder of a fresh bucket, which has its name."""
+    folder = s3.data / f"bucket-{next(_numbers)}"
     folder.mkdir()
     return folder

@@ -3,32 +3,34 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from app.objects import ObjectStore, Stored, StoreUnavailable, open_store
-from app.objects.bucket import open_bucket
+from app.objects.bucket import Bucket
 from app.objects.s3 import PROBE, S3Store
 from tests.conformance.object_stores import LARGE, ObjectStoreConformance, keys_of, sha256, whole
 from tests.engines.versitygw import SECRET_KEY, S3Server
 
 
-class TestS3Store(ObjectStoreConformance):
-    @pytest.fixture
-    def folder(self, bucket: Path) -> Path:
-        return bucket / "some" / "prefix"
+class S3Conformance(ObjectStoreConformance):
+    conditions: bool | None = None
 
     @pytest.fixture
-    def url(self, s3: S3Server, bucket: Path) -> str:
-        return f"s3://{bucket.name}/some/prefix?endpoint={s3.endpoint}&region=us-east-1"
+    def folder(self, s3: S3Server, opened: Bucket, prefix: str) -> Path:
+        return s3.data / opened.name / prefix
 
     @pytest.fixture
-    async def store(self, url: str) -> AsyncIterator[ObjectStore]:
-        async with open_store(url) as store:
-            yield store
+    def url(self, s3: S3Server, opened: Bucket, prefix: str) -> str:
+        return f"s3://{opened.name}/{prefix}?endpoint={s3.endpoint}&region=us-east-1"
 
+    @pytest.fixture
+    def store(self, opened: Bucket, prefix: str) -> ObjectStore:
+        return S3Store(opened, prefix, conditions=self.conditions)
+
+
+class TestS3Store(S3Conformance):
     async def test_a_listing_goes_over_pages(self, store: ObjectStore, folder: Path) -> None:
         (folder / "executions").mkdir(parents=True)
         names = [f"executions/{number:05d}" for number in range(1_205)]
@@ -36,9 +38,10 @@ class TestS3Store(ObjectStoreConformance):
             (folder / name).touch()
         assert await keys_of(store, "executions/") == names
 
-    async def test_what_lies_beside_the_prefix_is_not_ours(self, store: ObjectStore, bucket: Path) -> None:
-        (bucket / "some" / "prefixed").mkdir(parents=True)
-        (bucket / "some" / "prefixed" / "a").touch()
+    async def test_what_lies_beside_the_prefix_is_not_ours(self, store: ObjectStore, folder: Path) -> None:
+        beside = folder.with_name(folder.name + "0")
+        beside.mkdir(parents=True)
+        (beside / "a").touch()
         await store.put_new("executions/a", b"x")
         assert await keys_of(store) == ["executions/a"]
 
@@ -66,21 +69,10 @@ class TestS3Store(ObjectStoreConformance):
         assert await whole(store, blob.key) == content
 
 
-class TestS3StoreWithoutConditions(ObjectStoreConformance):
+class TestS3StoreWithoutConditions(S3Conformance):
     """As on a server that ignores If-None-Match."""
 
-    @pytest.fixture
-    def folder(self, bucket: Path) -> Path:
-        return bucket
-
-    @pytest.fixture
-    def url(self, s3: S3Server, bucket: Path) -> str:
-        return f"s3://{bucket.name}?endpoint={s3.endpoint}"
-
-    @pytest.fixture
-    async def store(self, s3: S3Server, bucket: Path) -> AsyncIterator[ObjectStore]:
-        async with open_bucket(bucket.name, endpoint=s3.endpoint, region=None) as opened:
-            yield S3Store(opened, "", conditions=False)
+    conditions = False
 
     async def test_of_concurrent_writers_one_wins_whole(self, store: ObjectStore) -> None:
         """Here the last one wins; still no mixture is ever seen."""
@@ -89,7 +81,16 @@ class TestS3StoreWithoutConditions(ObjectStoreConformance):
         assert await whole(store, "executions/a") in contents
 
 
-async def test_a_server_that_is_away_is_told_and_comes_back(s3: S3Server, bucket: Path) -> None:
+async def test_a_bucket_can_be_ours_alone(s3: S3Server, bucket: Path) -> None:
+    for _ in range(2):
+        async with open_store(f"s3://{bucket.name}?endpoint={s3.endpoint}") as store:
+            blob = await store.put_blob(b"x")
+            assert await keys_of(store) == [blob.key]
+            assert (await store.put_new("executions/a", b"x")).sha256 == blob.sha256
+            await store.delete("executions/a")
+
+
+async def test_a_server_that_is_away_is_told(s3: S3Server, bucket: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
