@@ -37,8 +37,6 @@ CHECKPOINT_SECONDS = 5.0
 UPLOAD_SECONDS, UPLOADS = 60.0, 100
 ABANDONED = datetime.timedelta(days=1)
 """Unfinished writes in the object store that are older belong to nobody."""
-RUN_DEADLINE = "run-deadline"
-"""The timer that a run with a deadline sets in its own stream."""
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
@@ -85,7 +83,7 @@ class Timekeeper:
     async def fire(self, stop: asyncio.Event) -> None:
         for timer in await due_timers(self.house.pool, TIMERS):
             off = (NewTimer(key=timer.key, due_at=None),)
-            if timer.key.startswith(RUN_DEADLINE):
+            if timer.key.startswith(run.DEADLINE_TIMER):
                 acted = await act(
                     self.house, RUN, timer.stream, timer.team, run.Cancel(reason="deadline"),
                     actor=NAME, correlation=timer.stream, extras=lambda _, off=off: Extras(timers=off),

@@ -19,7 +19,7 @@ import structlog
 from app import ids
 from app.boot import House, open_house
 from app.bus.cancels import send_cancel
-from app.domain import evaluation, policy, run, trial
+from app.domain import evaluation, evidence, policy, run, trial
 from app.domain.events import (
     RunCancelRequested,
     RunRequested,
@@ -32,7 +32,7 @@ from app.domain.refusal import Refused
 from app.domain.registry import Draft, Meta, decode
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
-from app.eventlog.model import NewWork, Recorded, Refusal, Unit
+from app.eventlog.model import NewTimer, NewWork, Recorded, Refusal, Unit
 from app.eventlog.read import read_stream
 from app.eventlog.units import unit_of
 from app.settings import Settings
@@ -116,7 +116,7 @@ class Foreman:
         """evaluation.completed for those whose trials have all ended, and the work of sealing their evidence."""
         async with self.house.pool.acquire() as connection:
             async with connection.transaction():
-                rows = await connection.fetch(statement("complete_evaluations"), policy.EXPANSION_UNITS)
+                rows = await connection.fetch(statement("complete_evaluations"), policy.EXPANSION_UNITS // 2)
                 if not rows:
                     return False
                 units: list[Unit] = []
@@ -131,18 +131,14 @@ class Foreman:
                         status=evaluation.Status.OPEN, run_id=row["run_id"], trials=row["trials"]
                     )
                     drafts = evaluation.decide(state, evaluation.Complete(tally=tally))
+                    meta = Meta(actor=NAME, correlation=row["run_id"])
+                    units.append(unit_of("evaluation", row["id"], row["team"], 1, _wanted(drafts), meta))
                     evidence_id = ids.derive("evidence", row["id"], 1)
-                    units.append(
-                        unit_of(
-                            "evaluation",
-                            row["id"],
-                            row["team"],
-                            1,  # after evaluation.created
-                            _wanted(drafts),
-                            Meta(actor=NAME, correlation=row["run_id"]),
-                            work=(NewWork(id=evidence_id, kind="evidence", due_at=row["now"]),),
-                        )
+                    owed = evidence.decide(
+                        None, evidence.Owe(evaluation_id=row["id"], run_id=row["run_id"]), self.house.clock.now()
                     )
+                    work = (NewWork(id=evidence_id, kind="evidence", due_at=row["now"]),)
+                    units.append(unit_of("evidence", evidence_id, row["team"], 0, _wanted(owed), meta, work=work))
                 await self._append(connection, units, made_already=True)
             await ring(connection)
         return True
@@ -163,10 +159,11 @@ class Foreman:
                     errored=msgspec.json.decode(row["errored"], type=dict[str, int]),
                 )
                 drafts = run.decide(fold(RUN, recorded), run.Complete(tally=tally, cancelled=tally.cancelled > 0))
+                off = (NewTimer(key=run.deadline_timer(row["id"]), due_at=None),)
                 if wanted := _wanted(drafts):
                     meta = Meta(actor=NAME, causation=str(recorded[-1].event_id), correlation=row["id"])
                     await self._append(
-                        connection, [unit_of("run", row["id"], row["team"], len(recorded), wanted, meta)]
+                        connection, [unit_of("run", row["id"], row["team"], len(recorded), wanted, meta, timers=off)]
                     )
             await ring(connection)
         return True

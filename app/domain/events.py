@@ -210,6 +210,18 @@ class PhaseEntered(Event, frozen=True, kw_only=True):
     phase: str
 
 
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored result of an execution: where it lies and what identifies it."""
+
+    key: str
+    digest: str
+    harness: str
+    harness_digest: str
+    """Digest of the overlay that the harness ran with."""
+    timings_ms: dict[str, int] = {}
+    """Wall time by phase."""
+
+
 @event("trial.execution_failed")
 class ExecutionFailed(Event, frozen=True, kw_only=True):
     """One try failed and another follows. private: message."""
@@ -218,6 +230,8 @@ class ExecutionFailed(Event, frozen=True, kw_only=True):
     execution: int
     failure: Failure
     retry_at: datetime.datetime
+    result: Result | None = None
+    """What it left, when it could still store it."""
 
 
 class Validity(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,18 +253,6 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True):
     """Processes of the agent that were still alive before grading, and were ended."""
     verifier_exit_code: int | None = None
     out_of_memory: bool = False
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored result of an execution: where it lies and what identifies it."""
-
-    key: str
-    digest: str
-    harness: str
-    harness_digest: str
-    """Digest of the overlay that the harness ran with."""
-    timings_ms: dict[str, int] = {}
-    """Wall time by phase."""
 
 
 @event("trial.scored")
@@ -294,10 +296,16 @@ class TrialCancelled(Event, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- evidence: what proves an evaluation
 
 
-@event("evidence.started")
-class EvidenceStarted(Event, frozen=True, kw_only=True):
+@event("evidence.owed")
+class EvidenceOwed(Event, frozen=True, kw_only=True):
+    """Written with evaluation.completed, in one transaction."""
+
     evaluation_id: str
     run_id: str
+
+
+@event("evidence.started")
+class EvidenceStarted(Event, frozen=True, kw_only=True):
     attempt: int
     worker: str
     epoch: int

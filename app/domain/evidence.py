@@ -1,4 +1,4 @@
-"""Evidence: what proves one evaluation. (owed) -> sealing -> sealed. Owed until sealed: it is tried for ever."""
+"""Evidence: what proves one evaluation. owed -> sealing -> sealed. Owed until sealed: it is tried for ever."""
 
 import datetime
 import enum
@@ -7,15 +7,15 @@ from typing import assert_never
 import msgspec
 
 from app.domain import policy
-from app.domain.events import EvidenceFailed, EvidenceSealed, EvidenceStarted
+from app.domain.events import EvidenceFailed, EvidenceOwed, EvidenceSealed, EvidenceStarted
 from app.domain.failures import Failure
 from app.domain.refusal import Refused
 from app.domain.registry import Draft, Event
 
 
 class Status(enum.StrEnum):
+    OWED = "owed"
     SEALING = "sealing"
-    WAITING = "waiting"
     SEALED = "sealed"
 
 
@@ -23,31 +23,31 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     evaluation_id: str
     run_id: str
-    attempt: int
+    attempt: int = 0
 
 
 def evolve(state: Evidence | None, happened: Event) -> Evidence | None:
     match happened:
-        case EvidenceStarted():
-            return Evidence(
-                status=Status.SEALING,
-                evaluation_id=happened.evaluation_id,
-                run_id=happened.run_id,
-                attempt=happened.attempt,
-            )
+        case EvidenceOwed():
+            return Evidence(status=Status.OWED, evaluation_id=happened.evaluation_id, run_id=happened.run_id)
         case _ if state is None:
             return state
+        case EvidenceStarted():
+            return msgspec.structs.replace(state, status=Status.SEALING, attempt=happened.attempt)
         case EvidenceFailed():
-            return msgspec.structs.replace(state, status=Status.WAITING)
+            return msgspec.structs.replace(state, status=Status.OWED)
         case EvidenceSealed():
             return msgspec.structs.replace(state, status=Status.SEALED)
         case _:
             return state
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class Owe(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_id: str
     run_id: str
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     epoch: int
 
@@ -67,30 +67,25 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
     files: int
 
 
-Command = Start | Fail | Seal
+Command = Owe | Start | Fail | Seal
 
 
 def decide(state: Evidence | None, command: Command, now: datetime.datetime) -> tuple[Draft, ...] | Refused:
-    if state is not None and state.status is Status.SEALED:
+    if isinstance(command, Owe):
+        return () if state is not None else (Draft(EvidenceOwed(**msgspec.structs.asdict(command))),)
+    if state is None:
+        return Refused("not_found", "no evidence is owed under this id")
+    if state.status is Status.SEALED:
         return Refused("already_sealed", "this evidence was sealed before")
     match command:
         case Start():
-            attempt = 1 if state is None else state.attempt + 1
-            return (Draft(EvidenceStarted(attempt=attempt, **msgspec.structs.asdict(command))),)
+            return (Draft(EvidenceStarted(attempt=state.attempt + 1, worker=command.worker, epoch=command.epoch)),)
         case Fail():
-            if state is None:
-                return Refused("not_sealing", "nobody is sealing this evidence")
-            return (
-                Draft(
-                    EvidenceFailed(
-                        attempt=state.attempt, failure=command.failure, retry_at=now + policy.backoff(state.attempt)
-                    ),
-                    {"message": command.message},
-                ),
+            failed = EvidenceFailed(
+                attempt=state.attempt, failure=command.failure, retry_at=now + policy.backoff(state.attempt)
             )
+            return (Draft(failed, {"message": command.message}),)
         case Seal():
-            if state is None:
-                return Refused("not_sealing", "nobody is sealing this evidence")
             sealed = EvidenceSealed(
                 evaluation_id=state.evaluation_id, run_id=state.run_id, **msgspec.structs.asdict(command)
             )

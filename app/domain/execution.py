@@ -58,5 +58,7 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
     files_digest: str
     """sha256:<hex> of files.json."""
     files: int
+    omitted: tuple[str, ...] = ()
+    """Paths that were not kept: beyond the limits, or no regular file."""
     log_digest: str
     log_truncated: bool = False

@@ -132,6 +132,7 @@ CODES: dict[str, Code] = _codes(
     Code("harness.result_invalid", Phase.COLLECT, Fault.PLATFORM, _R, "The harness's result cannot be read."),
     Code("trial.timed_out", Phase.AGENT, Fault.PLATFORM, _R, "The trial passed its total deadline.", limit=2),
     Code("store.unavailable", Phase.COLLECT, Fault.PLATFORM, _R, "The object store did not take the trial's results."),
+    Code("store.corrupt", Phase.COLLECT, Fault.PLATFORM, _R, "The object store holds other bytes than were stored."),
     # the agent
     Code("agent.setup_timed_out", Phase.AGENT_SETUP, Fault.AGENT, _R, "Setting up the agent took too long."),
     Code("agent.exited", Phase.AGENT, Fault.AGENT, _N, "The agent ended with an error.", scored=True),

@@ -36,6 +36,14 @@ def roster_digest(encoded: bytes) -> str:
     return "sha256:" + hashlib.sha256(encoded).hexdigest()
 
 
+DEADLINE_TIMER = "run-deadline/"
+
+
+def deadline_timer(run_id: str) -> str:
+    """The timer that a run with a deadline sets in its own stream; run.completed calls it off."""
+    return DEADLINE_TIMER + run_id
+
+
 class Status(enum.StrEnum):
     REQUESTED = "requested"
     CANCELLING = "cancelling"

@@ -231,6 +231,7 @@ def _fail(state: Trial, command: Fail, now: datetime.datetime) -> tuple[Draft, .
                     execution=state.executions,
                     failure=command.failure,
                     retry_at=now + policy.backoff(state.executions),
+                    result=command.result,
                 ),
                 private,
             ),

@@ -1,0 +1,283 @@
+"""What the log and the object store know of one evaluation, as the inputs of its archive.
+
+Only what can no longer change goes in: run.requested, the revision up to revision.ready, the evaluation and its trials
+whole. So two attesters at different times make the same archive.
+"""
+
+import datetime
+from collections.abc import AsyncIterable, Sequence
+from importlib import metadata
+
+import asyncpg
+import msgspec
+
+from app import ids
+from app.boot import House
+from app.domain.events import (
+    EvaluationCompleted,
+    EvaluationCreated,
+    ExecutionFailed,
+    Image,
+    Result,
+    RevisionReady,
+    RevisionUploaded,
+    RunRequested,
+    TrialCancelled,
+    TrialErrored,
+    TrialScored,
+    TrialStarted,
+)
+from app.domain.execution import FILES, LOG, RESULT, StoredFile
+from app.domain.failures import Failure
+from app.domain.registry import Event, decode
+from app.evidence.archive import EvidenceFile, execution_path
+from app.evidence.provenance import (
+    BuildRecord,
+    ExecutionRecord,
+    HarnessRecord,
+    PackRecord,
+    Platform,
+    Provenance,
+    StreamRecord,
+    TrialRecord,
+)
+from app.objects import keys
+from app.objects.port import ObjectStore
+from workers.statements import statement
+
+LISTING = msgspec.json.Decoder(tuple[StoredFile, ...])
+
+
+class ProofLine(msgspec.Struct, frozen=True):
+    """One line of events.jsonl: what the event's hash covers. `data` and `meta` are the exact bytes, as text."""
+
+    position: int
+    stream: str
+    version: int
+    event_id: str
+    type: str
+    schema_version: int
+    team: str
+    recorded_at: datetime.datetime
+    data: str
+    meta: str
+    private_hash: str | None
+    hash: str
+
+
+class Dossier(msgspec.Struct, frozen=True):
+    provenance: Provenance
+    events: bytes
+    """events.jsonl."""
+    files: tuple[EvidenceFile, ...]
+    image: Image
+    """Whose packages the SBOM lists."""
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    name: str
+    rows: tuple[asyncpg.Record, ...]
+    events: tuple[Event, ...]
+
+    def first[E: Event](self, kind: type[E]) -> E:
+        return next(event for event in self.events if isinstance(event, kind))
+
+    def record(self) -> StreamRecord:
+        return StreamRecord(
+            stream=self.name,
+            version=self.rows[-1]["version"],
+            first_position=self.rows[0]["position"],
+            last_position=self.rows[-1]["position"],
+            head_hash=self.rows[-1]["hash"].hex(),
+        )
+
+
+class _End(msgspec.Struct, frozen=True):
+    """How one execution ended, and when."""
+
+    outcome: str
+    at: datetime.datetime
+    failure: Failure | None = None
+    result: Result | None = None
+
+
+async def gather(house: House, evaluation_id: str) -> Dossier:
+    """Raises what the log and the object store raise when they are away."""
+    created, trials = await _evaluation(house, evaluation_id)
+    wanted = {created.run_id: 1, created.revision_id: None, evaluation_id: None} | dict.fromkeys(trials)
+    rows = await house.pool.fetch(
+        statement("read_proof"), list(wanted), [version or 2**31 - 1 for version in wanted.values()]
+    )
+    streams = {name: _stream(name, [row for row in rows if row["stream"] == name]) for name in wanted}
+    revision = _up_to_ready(streams[created.revision_id])
+    streams[created.revision_id] = revision
+    trial_streams = [streams[name] for name in trials]
+    kept = {row["position"] for stream in streams.values() for row in stream.rows}
+    files: list[EvidenceFile] = []
+    records: list[TrialRecord] = []
+    for ordinal, stream in enumerate(trial_streams, start=1):
+        record = _trial(stream, ordinal)
+        records.append(record)
+        for execution in record.executions:
+            files += await _files(house.objects, ordinal, execution)
+    return Dossier(
+        provenance=_provenance(house, evaluation_id, streams, created, records),
+        events=b"".join(_line(row) for row in rows if row["position"] in kept),
+        files=tuple(files),
+        image=created.image,
+    )
+
+
+async def _evaluation(house: House, evaluation_id: str) -> tuple[EvaluationCreated, list[str]]:
+    rows = await house.pool.fetch(statement("read_proof"), [evaluation_id], [1])
+    created = decode(rows[0]["type"], rows[0]["schema_version"], rows[0]["data"])
+    assert isinstance(created, EvaluationCreated), "an evaluation's stream begins with evaluation.created"
+    return created, [ids.derive("trial", evaluation_id, number) for number in range(1, created.trials + 1)]
+
+
+def _stream(name: str, rows: Sequence[asyncpg.Record]) -> _Stream:
+    events = tuple(decode(row["type"], row["schema_version"], row["data"]) for row in rows)
+    return _Stream(name, tuple(rows), events)
+
+
+def _up_to_ready(stream: _Stream) -> _Stream:
+    count = next(at for at, event in enumerate(stream.events, start=1) if isinstance(event, RevisionReady))
+    return _Stream(stream.name, stream.rows[:count], stream.events[:count])
+
+
+def _line(row: asyncpg.Record) -> bytes:
+    line = ProofLine(
+        position=row["position"],
+        stream=row["stream"],
+        version=row["version"],
+        event_id=str(row["event_id"]),
+        type=row["type"],
+        schema_version=row["schema_version"],
+        team=row["team"],
+        recorded_at=row["recorded_at"],
+        data=row["data"].decode(),
+        meta=row["meta"].decode(),
+        private_hash=row["private_hash"].hex() if row["private_hash"] else None,
+        hash=row["hash"].hex(),
+    )
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _trial(stream: _Stream, ordinal: int) -> TrialRecord:
+    started: dict[str, tuple[TrialStarted, datetime.datetime]] = {}
+    ends: dict[str, _End] = {}
+    last: Event = stream.events[-1]
+    for row, event in zip(stream.rows, stream.events, strict=True):
+        at = row["recorded_at"]
+        match event:
+            case TrialStarted():
+                started[event.execution_id] = (event, at)
+            case ExecutionFailed():
+                ends[event.execution_id] = _End("failed", at, event.failure, event.result)
+            case TrialScored():
+                ends[event.execution_id] = _End("scored", at, event.failure, event.result)
+            case TrialErrored() if event.execution_id:
+                ends[event.execution_id] = _End("errored", at, event.failure, event.result)
+            case TrialCancelled() if event.execution_id:
+                ends[event.execution_id] = _End("cancelled", at, None, event.result)
+            case _:
+                pass
+    executions = tuple(_execution(event, at, ends.get(execution_id)) for execution_id, (event, at) in started.items())
+    match last:
+        case TrialScored():
+            return TrialRecord(
+                trial_id=stream.name,
+                ordinal=ordinal,
+                outcome="scored",
+                reward=last.reward,
+                rewards=last.rewards,
+                validity=last.validity,
+                failure=last.failure,
+                executions=executions,
+            )
+        case TrialErrored():
+            return TrialRecord(
+                trial_id=stream.name, ordinal=ordinal, outcome="errored", failure=last.failure, executions=executions
+            )
+        case _:
+            return TrialRecord(trial_id=stream.name, ordinal=ordinal, outcome="cancelled", executions=executions)
+
+
+def _execution(event: TrialStarted, at: datetime.datetime, end: _End | None) -> ExecutionRecord:
+    result = end.result if end else None
+    return ExecutionRecord(
+        execution_id=event.execution_id,
+        number=event.execution,
+        worker=event.worker,
+        started_at=at,
+        ended_at=end.at if end else None,
+        outcome=end.outcome if end else "failed",
+        harness=HarnessRecord(version=result.harness, overlay_digest=result.harness_digest) if result else None,
+        result_digest=result.digest if result else None,
+        failure=end.failure if end else None,
+        timings_ms=result.timings_ms if result else {},
+    )
+
+
+async def _files(objects: ObjectStore, ordinal: int, execution: ExecutionRecord) -> list[EvidenceFile]:
+    """What an execution left, if an event names its result: what a lost worker stored later is nobody's evidence."""
+    if execution.result_digest is None:
+        return []
+    files: list[EvidenceFile] = []
+    for name in (RESULT, FILES, LOG):
+        key = keys.execution(execution.execution_id, name)
+        stored = await objects.stat(key)
+        if stored is not None:
+            files.append(_file(objects, ordinal, execution.number, name, key, stored.sha256, stored.size_bytes))
+    listing = b"".join([chunk async for chunk in objects.open(keys.execution(execution.execution_id, FILES))])
+    for one in LISTING.decode(listing):
+        key = keys.blob(one.sha256)
+        path = f"files/{one.path}"
+        files.append(_file(objects, ordinal, execution.number, path, key, one.sha256, one.size_bytes))
+    return files
+
+
+def _file(objects: ObjectStore, ordinal: int, number: int, name: str, key: str, sha256: str, size: int) -> EvidenceFile:
+    def read() -> AsyncIterable[bytes]:
+        return objects.open(key)
+
+    return EvidenceFile(execution_path(ordinal, number, name), sha256, size, read)
+
+
+def _provenance(
+    house: House,
+    evaluation_id: str,
+    streams: dict[str, _Stream],
+    created: EvaluationCreated,
+    trials: list[TrialRecord],
+) -> Provenance:
+    completed = streams[evaluation_id].first(EvaluationCompleted)
+    revision = streams[created.revision_id]
+    uploaded, ready = revision.first(RevisionUploaded), revision.first(RevisionReady)
+    requested = streams[created.run_id].first(RunRequested)
+    return Provenance(
+        evaluation_id=evaluation_id,
+        run_id=created.run_id,
+        run_number=requested.number,
+        team=streams[evaluation_id].rows[0]["team"],
+        ordinal=created.ordinal,
+        outcome=completed.outcome,
+        tally=completed.tally,
+        platform=Platform(
+            version=metadata.version("seatrial"),
+            instance=house.settings.instance,
+            incarnation=str(house.incarnation),
+        ),
+        pack=PackRecord(
+            task_id=created.task_id,
+            revision_id=created.revision_id,
+            pack_digest=created.pack_digest,
+            archive_digest=uploaded.archive_digest,
+            files=uploaded.files,
+        ),
+        build=BuildRecord(attempt=ready.attempt, image=ready.image, build_ms=ready.build_ms),
+        agent=created.agent,
+        agent_digest=created.agent_digest,
+        trials=tuple(trials),
+        streams=tuple(sorted((stream.record() for stream in streams.values()), key=lambda record: record.stream)),
+    )

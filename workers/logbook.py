@@ -1,0 +1,76 @@
+"""Output of one piece of work as it comes: redacted, published for whoever follows, and kept in a file for the archive.
+
+A chunk is redacted together with its predecessor from the same source, because a secret may be split over two of them.
+Publishing never holds the work up: without NATS chunks are missing from the live view and stay in the file.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from app.boot import House
+from app.bus.logs import LogChunk, LogPublisher, encode
+from app.vault.redaction import Redactor
+
+LIMIT_BYTES = 32 * 1024**2
+"""Of the kept file. What comes after is published still, and the file says that it was cut."""
+ATTEMPT_SEQUENCES = 10_000_000
+"""Sequences of one attempt: those of the next are greater, so that a follower's cursor goes on over attempts."""
+
+
+class Logbook:
+    """`attempt` from 1. Close it before the file is read; closing twice does nothing."""
+
+    def __init__(
+        self,
+        house: House,
+        *,
+        team: str,
+        kind: str,
+        owner: str,
+        attempt: int,
+        path: Path,
+        execution: str | None = None,
+        redactor: Callable[[], Redactor] = Redactor,
+    ) -> None:
+        self.path, self.truncated = path, False
+        self._house, self._owner, self._execution, self._new_redactor = house, owner, execution, redactor
+        self._publisher = LogPublisher(house.bus, team=team, kind=kind, owner=owner)
+        self._file = path.open("wb")
+        self._size = 0
+        self._sequence = (attempt - 1) * ATTEMPT_SEQUENCES
+        self._redactors: dict[tuple[str, str], Redactor] = {}
+
+    def write(self, phase: str, stream: str, text: str) -> None:
+        """Take a chunk of a source, which is a phase's stream (stdout, stderr, system)."""
+        redactor = self._redactors.setdefault((phase, stream), self._new_redactor())
+        self._put(phase, stream, redactor.feed(text.encode(errors="replace")))
+
+    async def close(self) -> None:
+        """Write what the redactors still hold back; send what waits."""
+        if self._file.closed:
+            return
+        for (phase, stream), redactor in self._redactors.items():
+            self._put(phase, stream, redactor.flush())
+        self._file.close()
+        await self._publisher.close()
+
+    def _put(self, phase: str, stream: str, clean: bytes) -> None:
+        if not clean or self._file.closed:
+            return
+        self._sequence += 1
+        chunk = LogChunk(
+            owner=self._owner,
+            execution=self._execution,
+            sequence=self._sequence,
+            stream=stream,
+            phase=phase,
+            time=self._house.clock.now(),
+            text=clean.decode(errors="replace"),
+        )
+        self._publisher.publish(chunk)
+        line = encode(chunk) + b"\n"
+        if self._size + len(line) > LIMIT_BYTES:
+            self.truncated = True
+            return
+        self._size += len(line)
+        self._file.write(line)
