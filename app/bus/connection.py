@@ -6,7 +6,7 @@ every connection. What was published meanwhile is missed; each follower notices 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -16,8 +16,6 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
-
-from app.bus import subjects
 
 log = structlog.get_logger()
 
@@ -124,33 +122,6 @@ class Bus:
     def forget(self, listening: Listening) -> None:
         if listening in self._listening:
             self._listening.remove(listening)
-
-    async def send_cancel(self, work_id: str) -> None:
-        """Nudge whoever works on it, to make a cancel fast. The event is the truth, and the heartbeat's answer guarantees
-        it: nothing happens here while NATS is away."""
-        with contextlib.suppress(NotConnected, nats.errors.Error):
-            await self.nc.publish(subjects.cancel(work_id))
-
-    async def cancels(self, stop: asyncio.Event) -> AsyncIterator[str]:
-        """The work id of every nudge, until `stop` is set."""
-        told: asyncio.Queue[str | None] = asyncio.Queue(maxsize=10_000)
-
-        async def on_message(message: Msg) -> None:
-            with contextlib.suppress(asyncio.QueueFull):
-                told.put_nowait(subjects.cancelled_work(message.subject))
-
-        async def on_stop() -> None:
-            await stop.wait()
-            await told.put(None)
-
-        listening = await self.listen(subjects.CANCELS, on_message)
-        stopping = asyncio.create_task(on_stop(), name="bus.cancels")
-        try:
-            while (work_id := await told.get()) is not None:
-                yield work_id
-        finally:
-            stopping.cancel()
-            await listening.stop()
 
     async def _run(self) -> None:
         """Keep a client. nats-py reconnects by itself; it gives up for good on some errors, then a new one is made."""

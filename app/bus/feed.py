@@ -10,9 +10,9 @@ import asyncio
 import collections
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import structlog
 from nats.aio.msg import Msg
@@ -26,7 +26,6 @@ from app.eventlog.connect import LOST, Session, connect
 from app.eventlog.incarnation import current_incarnation
 from app.eventlog.model import Recorded, WrongIncarnation
 from app.eventlog.tail import GAP_SECONDS, Tail
-from app.settings import Settings
 
 log = structlog.get_logger()
 
@@ -39,21 +38,13 @@ PAUSE_SECONDS = 0.02
 LOG_LIMIT = 2_000
 
 
-class Source(Protocol):
-    """Where events come from; app.boot.House is one."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def bus(self) -> Bus: ...
-
-
 class Feed:
-    """`async with Feed(house, "foreman", position) as feed: async for batch in feed.batches(stop): …`."""
+    """`async with Feed(url, bus, "foreman", position) as feed: async for batch in feed.batches(stop): …`."""
 
     def __init__(
         self,
-        source: Source,
+        url: str,
+        bus: Bus,
         name: str,
         after: int = 0,
         *,
@@ -66,8 +57,7 @@ class Feed:
         self.from_bus = 0
         self.from_log = 0
         """Events by where they came from, since the start."""
-        self._url, self._bus = source.settings.database_url, source.bus
-        self._role, self._limit = role, batch_limit
+        self._url, self._bus, self._role, self._limit = url, bus, role, batch_limit
         self._waiting: collections.deque[Msg] = collections.deque()
         self._woken = asyncio.Event()
         self._overflown = False
@@ -88,7 +78,7 @@ class Feed:
             await self._listening.stop()
         self._disconnect()
 
-    async def batches(self, stop: asyncio.Event | None = None) -> AsyncIterator[list[Recorded]]:
+    async def batches(self, stop: asyncio.Event | None = None) -> AsyncGenerator[list[Recorded]]:
         """Batches of at most `batch_limit` events, never empty, until `stop` is set; without it for ever.
 
         Raises WrongIncarnation when the log has begun a new life: the process must start anew.
