@@ -16,7 +16,7 @@ from app.bus.connection import Bus
 from app.clock import SYSTEM, Clock
 from app.eventlog.append import Appender
 from app.eventlog.connect import LOST, Pool, open_pool
-from app.eventlog.read import current_incarnation
+from app.eventlog.incarnation import current_incarnation
 from app.objects.port import ObjectStore
 from app.objects.store import open_store
 from app.settings import Settings

@@ -15,7 +15,7 @@ from app.domain.registry import Draft, Meta, decode
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
 from app.eventlog.model import NewWork, Recorded
-from app.eventlog.units import unit_of
+from app.eventlog.drafts import unit_of
 from app.settings import Settings
 from workers.follower import Follower
 from workers.looper import Bell, repeat, together
