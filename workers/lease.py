@@ -8,7 +8,7 @@ database it goes on, because nobody can have told it.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 
 import structlog
 
@@ -17,7 +17,12 @@ from app.boot import House
 from app.bus import leases
 from app.bus.cancels import cancels
 from app.bus.work import Due, Work
+from app.domain.events import BuildFailed, EvidenceFailed, ExecutionFailed, TrialCancelled
+from app.domain.refusal import Refused
+from app.domain.registry import Draft
+from app.eventlog.model import NewWork
 from workers.looper import AWAY, repeat, until
+from workers.streams import Aggregate, Contended, Extras, LeaseLost, act
 
 log = structlog.get_logger()
 
@@ -95,6 +100,61 @@ class Crew:
         finally:
             self._leases.pop(lease.work_id, None)
 
-    def claimed(self, lease: Lease) -> None:
-        """The claim was accepted: from now on a beat that does not know it means that it is lost."""
-        self._leases[lease.work_id] = lease
+    async def claim[State, Command](
+        self, aggregate: Aggregate[State, Command], lease: Lease, command: Command, correlation: str
+    ) -> State | None:
+        """Make the lease ours by appending what `command` means; the state after it.
+
+        None: another worker was faster, the command was refused, or what was appended ended the work there and then.
+        """
+        ended = False
+
+        def extras(drafts: Sequence[Draft]) -> Extras:
+            nonlocal ended
+            ended = isinstance(drafts[0].event, TrialCancelled)
+            work = NewWork(id=lease.work_id, kind=self.kind, owner=None if ended else self.worker)
+            return Extras(lease=(lease.work_id, lease.epoch - 1), work=(work,))
+
+        try:
+            acted = await act(
+                self.house, aggregate, lease.work_id, lease.team, command,
+                actor=self.worker, correlation=correlation, extras=extras,
+            )  # fmt: skip
+        except LeaseLost:
+            return None
+        if isinstance(acted, Refused):
+            log.info("nothing to begin", work=lease.work_id, reason=acted.code)
+            return None
+        if ended or not acted.drafts:
+            return None
+        self._leases[lease.work_id] = lease  # from now on a beat that does not know it means that it is lost
+        return acted.state
+
+    async def finish[State, Command](
+        self, aggregate: Aggregate[State, Command], lease: Lease, command: Command, correlation: str, priority: int = 0
+    ) -> None:
+        """Append how the work ended and give it back: done with, or due again when the event says so.
+
+        Waits for a log that is away, as long as the lease is ours. Raises LeaseLost.
+        """
+
+        def extras(drafts: Sequence[Draft]) -> Extras:
+            event = drafts[0].event
+            due_at = event.retry_at if isinstance(event, ExecutionFailed | BuildFailed | EvidenceFailed) else None
+            work = NewWork(id=lease.work_id, kind=self.kind, priority=priority, due_at=due_at)
+            return Extras(lease=lease.guard, work=(work,))
+
+        while True:
+            try:
+                acted = await act(
+                    self.house, aggregate, lease.work_id, lease.team, command,
+                    actor=self.worker, correlation=correlation, extras=extras,
+                )  # fmt: skip
+            except (*AWAY, Contended) as error:
+                log.warning("the log does not take the end yet", work=lease.work_id, error=type(error).__name__)
+                if await until(lease.lost, 1.0):
+                    raise LeaseLost(lease.work_id) from error
+                continue
+            if isinstance(acted, Refused):
+                log.warning("it does not end this way", work=lease.work_id, reason=acted.code)
+            return

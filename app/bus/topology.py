@@ -68,7 +68,7 @@ STREAMS = (EVENTS, LOGS)
 WORK = (
     WorkSpec(kind="build", consumer="builds", events=("revision.uploaded", "revision.build_failed")),
     WorkSpec(kind="trial", consumer="trials", events=("trial.admitted", "trial.execution_failed")),
-    WorkSpec(kind="evidence", consumer="evidence", events=("evaluation.completed", "evidence.failed")),
+    WorkSpec(kind="evidence", consumer="evidence", events=("evidence.owed", "evidence.failed")),
 )
 
 

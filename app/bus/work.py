@@ -14,7 +14,6 @@ from typing import Self
 import asyncpg
 import msgspec
 
-from app import ids
 from app.bus import topology
 from app.bus.connection import Bus
 from app.bus.hints import Hints
@@ -154,8 +153,7 @@ class Work:
             given, self._backlog = self._hand_out(rows)
             self.polled += given
         elif hinted:
-            names = [name for stream in hinted for name in _work_ids(self.kind, stream)]
-            rows = [Due(**row) for row in await self._pool.fetch(statement("read_hinted"), self.kind, names)]
+            rows = [Due(**row) for row in await self._pool.fetch(statement("read_hinted"), self.kind, hinted)]
             given, self._backlog = self._hand_out(rows)
             self.hinted += given
             self._eager = 0 if given else min(EAGER, 2 * self._eager + len(hinted))
@@ -191,11 +189,3 @@ class Work:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(error)
-
-
-def _work_ids(kind: str, stream: str) -> list[str]:
-    """The work that an event of `stream` may have made due: of the stream's own id, but for evidence, which the foreman
-    opens under an id derived from its evaluation's."""
-    if kind == "evidence" and ids.is_id("evaluation", stream):
-        return [stream, ids.derive("evidence", stream, 1)]
-    return [stream]

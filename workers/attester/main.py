@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import structlog
@@ -10,22 +10,17 @@ import structlog
 from app.boot import House, open_house
 from app.bus.work import Due
 from app.domain import evidence
-from app.domain.events import EvidenceFailed
 from app.domain.failures import Phase, failure
-from app.domain.refusal import Refused
-from app.domain.registry import Draft
-from app.eventlog.model import NewWork
-from app.eventlog.read import read_stream
 from app.evidence.archive import EvidenceInputs, SourceChanged, build_archive
-from app.objects.port import StoreError
+from app.evidence.sbom import SbomInputs, render
+from app.images.packages import Inventory
+from app.objects.port import CHUNK_BYTES, StoreError
 from app.settings import Settings
-from workers.attester.dossier import gather
+from workers.attester.dossier import Dossier, gather
 from workers.attester.inventory import Inventories
 from workers.builder.build.port import Backend, BuildFailure
-from workers.lease import Crew, Lease
-from workers.looper import AWAY, until
-from workers.statements import statement
-from workers.streams import EVIDENCE, Extras, LeaseLost, act
+from workers.lease import Crew
+from workers.streams import EVIDENCE, LeaseLost, load
 
 log = structlog.get_logger()
 
@@ -37,7 +32,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     from workers.builder.build.docker import open_backend
 
     async with open_house(settings) as house:
-        backend = await open_backend(settings)
+        backend = await open_backend(settings, settings.home_path / "cache" / "engine")
         try:
             await Attester(house, backend).run(stop)
         finally:
@@ -55,35 +50,19 @@ class Attester:
 
     async def handle(self, due: Due) -> None:
         with self.crew.holding(due) as lease:
-            state = await self._claim(lease)
+            owed = (await load(self.house, EVIDENCE, lease.work_id)).state
+            if owed is None:
+                return
+            start = evidence.Start(worker=self.crew.worker, epoch=lease.epoch)
+            state = await self.crew.claim(EVIDENCE, lease, start, owed.run_id)
             if state is None:
                 return
-            self.crew.claimed(lease)
             try:
-                await self._end(lease, state, await self._seal(lease, state))
+                await self.crew.finish(EVIDENCE, lease, await self._seal(state), state.run_id)
             except LeaseLost:
                 log.warning("the lease is gone; this archive is void", evidence=lease.work_id)
 
-    async def _claim(self, lease: Lease) -> evidence.Evidence | None:
-        owed = (await load(self.house, EVIDENCE, lease.work_id)).state
-        if owed is None:
-            return None
-
-        def extras(_: Sequence[Draft]) -> Extras:
-            claimed = NewWork(id=lease.work_id, kind=KIND, owner=self.crew.worker)
-            return Extras(lease=(lease.work_id, lease.epoch - 1), work=(claimed,))
-
-        try:
-            acted = await act(
-                self.house, EVIDENCE, lease.work_id, lease.team,
-                evidence.Start(worker=self.crew.worker, epoch=lease.epoch),
-                actor=self.crew.worker, correlation=owed.run_id, extras=extras,
-            )  # fmt: skip
-        except LeaseLost:
-            return None  # another worker was faster
-        return None if isinstance(acted, Refused) else acted.state
-
-    async def _seal(self, lease: Lease, state: evidence.Evidence) -> evidence.Seal | evidence.Fail:
+    async def _seal(self, state: evidence.Evidence) -> evidence.Seal | evidence.Fail:
         try:
             return await self._archive(state.evaluation_id)
         except BuildFailure as error:
@@ -99,12 +78,14 @@ class Attester:
         inventory = await self.inventories.of(dossier.image.reference, dossier.image.digest)
         with tempfile.TemporaryDirectory(prefix="seatrial-evidence-") as scratch:
             path = Path(scratch) / "archive"
-            sbom = await asyncio.to_thread(render, dossier.provenance, inventory)
+            sbom = await asyncio.to_thread(
+                render, _sbom_inputs(dossier, inventory), dossier.provenance.platform.version
+            )
             inputs = EvidenceInputs(
                 provenance=dossier.provenance, sbom=sbom, events=dossier.events, files=dossier.files
             )
             sealed = await build_archive(path, inputs)
-            stored = await self.house.objects.put_blob(_chunks(path))
+            stored = await self.house.objects.put_blob(_read(path))
         return evidence.Seal(
             archive_key=stored.key,
             archive_digest=f"sha256:{sealed.sha256}",
@@ -114,3 +95,24 @@ class Attester:
             sbom_digest=f"sha256:{sealed.sbom_sha256}",
             files=sealed.files,
         )
+
+
+def _sbom_inputs(dossier: Dossier, inventory: Inventory) -> SbomInputs:
+    provenance = dossier.provenance
+    harnesses = {
+        execution.harness for record in provenance.trials for execution in record.executions if execution.harness
+    }
+    return SbomInputs(
+        image=dossier.image,
+        inventory=inventory,
+        pack_digest=provenance.pack.pack_digest,
+        agent=provenance.agent,
+        agent_digest=provenance.agent_digest,
+        harnesses=tuple(sorted(harnesses, key=lambda record: (record.version, record.overlay_digest))),
+    )
+
+
+async def _read(path: Path) -> AsyncGenerator[bytes]:
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield chunk

@@ -1,9 +1,7 @@
 """The builder: claims uploaded revisions, builds each into an image, and says how that ended."""
 
 import asyncio
-import contextlib
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,13 +10,9 @@ import structlog
 from app.boot import House, open_house
 from app.bus.work import Due
 from app.domain import revision
-from app.domain.events import BuildFailed
 from app.domain.failures import Failure, failure
 from app.domain.pack import FromDockerfile, Pack, PackInvalid
 from app.domain.pack_lint import lint
-from app.domain.refusal import Refused
-from app.domain.registry import Draft
-from app.eventlog.model import NewWork
 from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
@@ -26,9 +20,8 @@ from app.vault.redaction import Redactor
 from workers.builder.build.port import Backend, BuildFailure, BuildLine, BuildSpec
 from workers.lease import Crew, Lease
 from workers.logbook import Logbook
-from workers.looper import AWAY, until
 from workers.packs import PackCorrupt, Packs
-from workers.streams import REVISION, Extras, LeaseLost, act, load
+from workers.streams import REVISION, LeaseLost
 
 log = structlog.get_logger()
 
@@ -40,7 +33,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     from workers.builder.build.docker import open_backend
 
     async with open_house(settings) as house:
-        backend = await open_backend(settings)
+        backend = await open_backend(settings, settings.home_path / "cache" / "engine")
         try:
             await Builder(house, backend).run(stop)
         finally:
@@ -58,27 +51,14 @@ class Builder:
 
     async def handle(self, due: Due) -> None:
         with self.crew.holding(due) as lease:
-            loaded = await load(self.house, REVISION, lease.work_id)
-            if loaded.state is None or not await self._claim(lease):
+            start = revision.StartBuild(worker=self.crew.worker, epoch=lease.epoch)
+            state = await self.crew.claim(REVISION, lease, start, lease.work_id)
+            if state is None:
                 return
-            self.crew.claimed(lease)
-            with contextlib.suppress(LeaseLost):
-                await self._end(lease, await self._build(lease, loaded.state))
-
-    async def _claim(self, lease: Lease) -> bool:
-        def extras(_: Sequence[Draft]) -> Extras:
-            claimed = NewWork(id=lease.work_id, kind=KIND, owner=self.crew.worker)
-            return Extras(lease=(lease.work_id, lease.epoch - 1), work=(claimed,))
-
-        started = revision.StartBuild(worker=self.crew.worker, epoch=lease.epoch)
-        try:
-            acted = await act(
-                self.house, REVISION, lease.work_id, lease.team, started,
-                actor=self.crew.worker, correlation=lease.work_id, extras=extras,
-            )  # fmt: skip
-        except LeaseLost:
-            return False  # another worker was faster
-        return not isinstance(acted, Refused)
+            try:
+                await self.crew.finish(REVISION, lease, await self._build(lease, state), lease.work_id)
+            except LeaseLost:
+                log.warning("the lease is gone; this build is void", revision=lease.work_id)
 
     async def _build(self, lease: Lease, state: revision.Revision) -> revision.FinishBuild | revision.FailBuild:
         """Build, stopping when the lease is lost (LeaseLost)."""
@@ -112,14 +92,13 @@ class Builder:
         warnings = tuple(
             f"{found.field}: {found.message}" for found in lint(pack, await asyncio.to_thread(_files, folder))
         )
-        attempt = state.attempt + 1
         with tempfile.TemporaryDirectory(prefix="seatrial-build-") as scratch:
             logbook = Logbook(
                 self.house,
                 team=lease.team,
                 kind="revision",
                 owner=lease.work_id,
-                attempt=attempt,
+                attempt=state.attempt,
                 path=Path(scratch) / "log",
             )
 
@@ -130,13 +109,13 @@ class Builder:
                 built = await self.backend.build(_spec(self.house.settings, lease, state, folder, pack), write)
             except BuildFailure as error:
                 detail = f"{error.step}: {error.message}" if error.step else error.message
-                return _failed(failure(error.code), detail, log_key=await self._keep(lease, attempt, logbook))
+                return _failed(failure(error.code), detail, log_key=await self._keep(lease, state.attempt, logbook))
             finally:
                 await logbook.close()
             return revision.FinishBuild(
                 image=built.image,
                 build_ms=built.build_ms,
-                log_key=await self._keep(lease, attempt, logbook),
+                log_key=await self._keep(lease, state.attempt, logbook),
                 warnings=warnings,
             )
 
@@ -145,29 +124,6 @@ class Builder:
         content = await asyncio.to_thread(logbook.path.read_bytes)
         stored = await self.house.objects.put_new(keys.build(lease.work_id, f"{attempt}.jsonl"), content)
         return stored.key
-
-    async def _end(self, lease: Lease, command: revision.FinishBuild | revision.FailBuild) -> None:
-        """Append the end and give the work back. Waits for a log that is away, as long as the lease is ours."""
-
-        def extras(drafts: Sequence[Draft]) -> Extras:
-            event = drafts[0].event
-            due_at = event.retry_at if isinstance(event, BuildFailed) else None
-            return Extras(lease=lease.guard, work=(NewWork(id=lease.work_id, kind=KIND, due_at=due_at),))
-
-        while True:
-            try:
-                acted = await act(
-                    self.house, REVISION, lease.work_id, lease.team, command,
-                    actor=self.crew.worker, correlation=lease.work_id, extras=extras,
-                )  # fmt: skip
-            except AWAY as error:
-                log.warning("the log does not take the end yet", revision=lease.work_id, error=type(error).__name__)
-                if await until(lease.lost, 1.0):
-                    raise LeaseLost(lease.work_id) from error
-                continue
-            if isinstance(acted, Refused):
-                log.warning("the build does not end this way", revision=lease.work_id, reason=acted.code)
-            return
 
 
 def _spec(settings: Settings, lease: Lease, state: revision.Revision, folder: Path, pack: Pack) -> BuildSpec:

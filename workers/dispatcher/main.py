@@ -1,0 +1,363 @@
+"""The dispatcher: claims admitted trials, runs each in a sandbox under a harness child, and says how it ended.
+
+The order of its writes is what makes a kill at any line harmless:
+
+    trial.started (guarded claim)  ->  the sandbox  ->  files, log  ->  result.json  ->  trial.scored | errored | cancelled
+
+Killed before result.json: the lease ends, the execution failed, another one follows. Killed after it: the next claimer
+finds the complete result and adopts it. Its end is guarded by the lease, so of two workers that believe they own a trial
+one is refused.
+"""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+
+from app import ids
+from app.boot import House, open_house
+from app.bus.work import Due
+from app.domain import failures, trial
+from app.domain.events import (
+    EvaluationCreated,
+    ExecutionFailed,
+    Result,
+    RevisionUploaded,
+)
+from app.domain.execution import ExecutionRecord, Raised
+from app.domain.failures import Phase, failure
+from app.domain.pack import PackInvalid
+from app.domain.registry import decode
+from app.eventlog.read import read_stream
+from app.objects.port import StoreError
+from app.settings import Settings
+from app.vault.redaction import Redactor
+from workers.dispatcher import keeping, plan, verdict
+from workers.dispatcher.harness.fleet import Fleet
+from workers.dispatcher.harness.trial import LogChunk, TrialObservation, TrialSpec, run_trial
+from workers.dispatcher.runtimes.port import Runtime
+from workers.lease import Crew, Lease
+from workers.logbook import Logbook
+from workers.looper import AWAY, until
+from workers.packs import LocalPack, PackCorrupt, Packs
+from workers.streams import TRIAL, Extras, LeaseLost, act, load
+
+log = structlog.get_logger()
+
+KIND = "trial"
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    from workers.dispatcher.runtimes.docker import open_runtime
+
+    async with open_house(settings) as house:
+        runtime = await open_runtime(settings)
+        fleet = Fleet(settings)
+        try:
+            await Dispatcher(house, runtime, fleet).run(stop)
+        finally:
+            await fleet.close()
+            await runtime.close()
+
+
+class Dispatcher:
+    def __init__(self, house: House, runtime: Runtime, fleet: Fleet) -> None:
+        self.house, self.runtime, self.fleet = house, runtime, fleet
+        self.packs = Packs(house.objects, house.settings.home_path / "cache" / "packs")
+        self.scratch = house.settings.home_path / "scratch"
+        self.crew = Crew(house, KIND, house.settings.slots)
+        self.drained = asyncio.Event()
+        """Set when the time for draining is over: what still runs is stopped, and tried again elsewhere."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await asyncio.to_thread(self._clear_scratch)
+        await self.fleet.start()
+        drain = asyncio.create_task(self._drain(stop), name="drain")
+        try:
+            await self.crew.run(stop, self.handle)
+        finally:
+            drain.cancel()
+
+    async def _drain(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        await asyncio.sleep(self.house.settings.drain_seconds)
+        self.drained.set()
+
+    def _clear_scratch(self) -> None:
+        """What killed dispatchers of this home left; a folder belongs to one process."""
+        self.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in self.scratch.iterdir():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ one trial
+
+    async def handle(self, due: Due) -> None:
+        """Claim a trial and bring it to its end, or to its next execution."""
+        with self.crew.holding(due) as lease:
+            queued = (await load(self.house, TRIAL, lease.work_id)).state
+            if queued is None:
+                return
+            start = trial.Start(execution_id=ids.new("execution"), worker=self.crew.worker, epoch=lease.epoch)
+            state = await self.crew.claim(TRIAL, lease, start, queued.run_id)
+            if state is None:
+                return
+            try:
+                await Attempt(self, lease, state, start.execution_id).run()
+            except LeaseLost:
+                log.warning("the lease is gone; this execution is void", trial=lease.work_id, epoch=lease.epoch)
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What a trial is about, as the log has it."""
+
+    created: EvaluationCreated
+    uploaded: RevisionUploaded
+
+
+class Attempt:
+    """One execution of a trial that this process has claimed."""
+
+    def __init__(self, dispatcher: Dispatcher, lease: Lease, state: trial.Trial, execution_id: str) -> None:
+        self.dispatcher, self.house = dispatcher, dispatcher.house
+        self.lease, self.state, self.execution_id = lease, state, execution_id
+        self.started_at = self.house.clock.now()
+        self.scratch = dispatcher.scratch / plan.scratch_name(execution_id)
+        self.log = log.bind(trial=lease.work_id, execution=execution_id)
+
+    async def run(self) -> None:
+        if await self._adopt():
+            return
+        try:
+            subject = await self._subject()
+            async with self.dispatcher.packs.open(subject.uploaded.pack_digest, subject.uploaded.object_key) as pack:
+                await self._execute(subject, pack)
+        except plan.Unplannable as error:
+            await self._end(trial.Fail(failure=error.failure, message=error.message, execution_id=self.execution_id))
+        except PackCorrupt as error:
+            await self._fail("pack.corrupt", Phase.PACK, str(error))
+        except PackInvalid as error:
+            await self._fail("pack.invalid", Phase.PACK, str(error))
+        except StoreError as error:
+            await self._fail("store.unavailable", Phase.PROVISION, f"the object store: {type(error).__name__}")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, self.scratch, True)
+
+    async def _subject(self) -> Subject:
+        async with self.house.pool.acquire() as connection:
+            created = await read_stream(connection, self.state.evaluation_id)
+            uploaded = await read_stream(connection, self.state.revision_id)
+        first = [decode(events[0].type, events[0].schema_version, events[0].data) for events in (created, uploaded)]
+        assert isinstance(first[0], EvaluationCreated), "an evaluation's stream begins with evaluation.created"
+        assert isinstance(first[1], RevisionUploaded), "a revision's stream begins with revision.uploaded"
+        return Subject(first[0], first[1])
+
+    async def _execute(self, subject: Subject, pack: LocalPack) -> None:
+        place = plan.Place(
+            instance=self.house.settings.instance,
+            team=self.lease.team,
+            trial_id=self.lease.work_id,
+            execution_id=self.execution_id,
+            pack=pack.folder,
+            scratch=self.scratch,
+        )
+        spec = plan.plan(pack.pack, subject.created, self.state, place)
+        self.scratch.mkdir(parents=True, mode=0o700)
+        logbook = Logbook(
+            self.house,
+            team=self.lease.team,
+            kind=KIND,
+            owner=self.lease.work_id,
+            attempt=self.state.executions,
+            path=self.scratch.with_suffix(".log"),
+            execution=self.execution_id,
+        )
+        try:
+            seen, reason = await self._observe(spec, logbook)
+            if self.lease.lost.is_set():
+                raise LeaseLost(self.lease.work_id)
+            await logbook.close()
+            judged = self._judge(spec, seen, reason)
+            await self._record(seen, judged, logbook, pinned=bool(subject.created.image.digest))
+        finally:
+            await logbook.close()
+            logbook.path.unlink(missing_ok=True)
+
+    async def _observe(self, spec: TrialSpec, logbook: Logbook) -> tuple[TrialObservation, str | None]:
+        """Run it; what was seen, and why we stopped it, if we did: cancelled, lost or drained."""
+        cancel = asyncio.Event()
+        phases: asyncio.Queue[str] = asyncio.Queue()
+        watching = asyncio.create_task(self._watch(cancel), name="watch")
+        telling = asyncio.create_task(self._tell(phases), name="tell")
+        server = await self.dispatcher.fleet.server(spec)
+
+        async def write(chunk: LogChunk) -> None:
+            logbook.write(chunk.phase, chunk.stream if chunk.source != "harness" else "system", chunk.text)
+
+        try:
+            seen = await run_trial(
+                spec, self.dispatcher.runtime, server,
+                on_phase=phases.put_nowait, on_log=write, cancel=cancel,
+            )  # fmt: skip
+        finally:
+            watching.cancel()
+            phases.put_nowait("")
+            await asyncio.wait({telling}, timeout=5)
+            telling.cancel()
+        reason = None
+        if self.lease.lost.is_set():
+            reason = "lost"
+        elif self.lease.cancelled.is_set():
+            reason = "cancelled"
+        elif self.dispatcher.drained.is_set() and seen.state == "cancelled":
+            reason = "drained"
+        return seen, reason
+
+    async def _watch(self, cancel: asyncio.Event) -> None:
+        events = (self.lease.lost, self.lease.cancelled, self.dispatcher.drained)
+        waiting = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            cancel.set()
+        finally:
+            for one in waiting:
+                one.cancel()
+
+    async def _tell(self, phases: asyncio.Queue[str]) -> None:
+        """trial.phase_entered for each phase, beside the trial: it must never wait for the log."""
+        while phase := await phases.get():
+            with contextlib.suppress(*AWAY, LeaseLost):
+                await act(
+                    self.house, TRIAL, self.lease.work_id, self.lease.team,
+                    trial.EnterPhase(execution_id=self.execution_id, phase=phase),
+                    actor=self.dispatcher.crew.worker, correlation=self.state.run_id,
+                    extras=lambda _: Extras(lease=self.lease.guard),
+                )  # fmt: skip
+
+    def _judge(self, spec: TrialSpec, seen: TrialObservation, reason: str | None) -> verdict.Verdict:
+        if reason == "drained":
+            reached = Phase(seen.phases[-1].phase) if seen.phases else Phase.PROVISION
+            drained = failure("worker.drained", phase=reached)
+            return verdict.Verdict(outcome="errored", failure=drained, message="the worker was stopped")
+        return verdict.judge(seen, verified=spec.verify)
+
+    async def _record(self, seen: TrialObservation, judged: verdict.Verdict, logbook: Logbook, *, pinned: bool) -> None:
+        """Store what the execution left, result.json last; then say how it ended."""
+        message = None if judged.message is None else _clean(judged.message)
+        valid = verdict.validity(seen, executions=self.state.executions, pinned=pinned)
+        timings = {
+            timing.phase: round((timing.finished_at - timing.started_at) * 1000)
+            for timing in seen.phases
+            if timing.finished_at is not None
+        }
+
+        async def store() -> tuple[ExecutionRecord, str, str]:
+            kept = await keeping.keep(self.house.objects, self.execution_id, seen.files, logbook.path, Redactor)
+            record = ExecutionRecord(
+                execution_id=self.execution_id,
+                trial_id=self.lease.work_id,
+                evaluation_id=self.state.evaluation_id,
+                run_id=self.state.run_id,
+                execution=self.state.executions,
+                worker=self.dispatcher.crew.worker,
+                started_at=self.started_at,
+                finished_at=self.house.clock.now(),
+                outcome=judged.outcome,
+                rewards=judged.rewards,
+                failure=judged.failure,
+                message=message,
+                validity=valid,
+                harness=seen.harness.version,
+                harness_digest=seen.harness.overlay_digest,
+                timings_ms=timings,
+                exceptions=tuple(
+                    Raised(one.type, one.phase, _clean(one.message)[: verdict.MESSAGE_LIMIT], one.step)
+                    for one in seen.exceptions
+                ),
+                files_digest=kept.files_digest,
+                files=len(kept.files),
+                omitted=kept.omitted,
+                log_digest=kept.log_digest,
+                log_truncated=logbook.truncated,
+            )
+            return record, *await keeping.seal(self.house.objects, record)
+
+        stored = await self._patiently(store)
+        record, key, digest = stored
+        await self._end(_command(record, key, digest))
+
+    async def _patiently[T](self, store: Callable[[], Awaitable[T]]) -> T:
+        """The store may be away for a while: the result is worth waiting for, as long as the lease is ours."""
+        pause = 0.5
+        while True:
+            try:
+                return await store()
+            except StoreError as error:
+                self.log.warning("the object store does not take the result yet", error=type(error).__name__)
+                if await until(self.lease.lost, pause):
+                    raise LeaseLost(self.lease.work_id) from error
+                pause = min(10.0, pause * 2)
+
+    # ------------------------------------------------------------ how it ended
+
+    async def _adopt(self) -> bool:
+        """An earlier execution whose worker was lost after its result was complete: its result is this trial's."""
+        async with self.house.pool.acquire() as connection:
+            recorded = await read_stream(connection, self.lease.work_id)
+        earlier = [
+            event.execution_id
+            for one in recorded
+            if isinstance(event := decode(one.type, one.schema_version, one.data), ExecutionFailed)
+            and event.failure.code == "worker.lost"
+        ]
+        for execution_id in reversed(earlier):
+            found = await keeping.find(self.house.objects, execution_id)
+            if found is None:
+                continue
+            record, key, digest = found
+            if record.outcome == "scored" or (record.failure and record.failure.retry is failures.Retry.NEVER):
+                self.log.info("adopting a complete result", adopted=execution_id)
+                await self._end(_command(record, key, digest, adopted=True))
+                return True
+        return False
+
+    async def _fail(self, code: str, phase: Phase, message: str) -> None:
+        await self._end(trial.Fail(failure=failure(code, phase=phase), message=message, execution_id=self.execution_id))
+
+    async def _end(self, command: trial.Score | trial.Fail | trial.EndCancelled) -> None:
+        crew, state = self.dispatcher.crew, self.state
+        await crew.finish(TRIAL, self.lease, command, state.run_id, priority=state.priority)
+
+
+def _command(
+    record: ExecutionRecord, key: str, digest: str, *, adopted: bool = False
+) -> trial.Score | trial.Fail | trial.EndCancelled:
+    """The command that a stored record means."""
+    result = Result(
+        key=key,
+        digest=digest,
+        harness=record.harness,
+        harness_digest=record.harness_digest,
+        timings_ms=record.timings_ms,
+    )
+    if record.outcome == "cancelled":
+        return trial.EndCancelled(execution_id=record.execution_id, result=result)
+    if record.outcome == "scored" and record.rewards is not None:
+        return trial.Score(
+            execution_id=record.execution_id,
+            rewards=record.rewards,
+            validity=record.validity,
+            result=result,
+            failure=record.failure,
+            message=record.message,
+            adopted=adopted,
+        )
+    failed = record.failure or failure("internal.unknown")
+    return trial.Fail(failure=failed, message=record.message or "", execution_id=record.execution_id, result=result)
+
+
+def _clean(text: str) -> str:
+    redactor = Redactor()
+    return (redactor.feed(text.encode(errors="replace")) + redactor.flush()).decode(errors="replace")
