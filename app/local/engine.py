@@ -223,16 +223,17 @@ def _start() -> Engine:
             return _wait(host, None)
     _check_space(STATE)
     RUN.mkdir(parents=True, exist_ok=True, mode=0o711)
-    pid_file = RUN / "dockerd.pid"
-    if _our_pid() is None:
-        pid_file.unlink(missing_ok=True)  # dockerd refuses to start when any process has that pid now
+    # dockerd refuses to start when any process has the first pid now, and waits 10 s for a dead containerd with the second.
+    for pid_file in (RUN / "dockerd.pid", RUN / "exec" / "containerd" / "containerd.pid"):
+        if _running(pid_file, RUN / "exec") is None:
+            pid_file.unlink(missing_ok=True)
     log = STATE / "dockerd.log"
     arguments = [
         "dockerd",
         *("--host", host),
         *("--data-root", str(STATE / "data")),
         *("--exec-root", str(RUN / "exec")),
-        *("--pidfile", str(pid_file)),
+        *("--pidfile", str(RUN / "dockerd.pid")),
         *("--log-level", "warn"),
         *("--default-address-pool", "base=172.18.0.0/15,size=24"),  # 512 networks instead of 31
         "--icc=false",  # sandboxes on the default bridge do not reach each other
@@ -260,13 +261,18 @@ def _wait(host: str, process: "subprocess.Popen[bytes] | None") -> Engine:
 
 
 def _our_pid() -> int | None:
-    """The pid of the dockerd that we started, while it lives. A pid that another program has by now is not it."""
+    """The pid of the dockerd that we started, while it lives."""
+    return _running(RUN / "dockerd.pid", RUN / "exec")
+
+
+def _running(pid_file: Path, folder: Path) -> int | None:
+    """The pid in a file, if a process with an argument in `folder` has it: not a zombie, nor another program by now."""
     try:
-        pid = int((RUN / "dockerd.pid").read_text())
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        pid = int(pid_file.read_text())
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError):
         return None
-    return pid if os.fsencode(STATE / "data") in command else None
+    return pid if any(argument.startswith(os.fsencode(folder)) for argument in arguments) else None
 
 
 @contextlib.contextmanager

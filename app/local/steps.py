@@ -20,9 +20,9 @@ from app.bus import topology
 from app.domain.registry import Meta
 from app.eventlog.append import append_direct
 from app.eventlog.connect import LOST, connect
+from app.eventlog.drafts import unit_of
 from app.eventlog.incarnation import current_incarnation
 from app.eventlog.migrate import MigrationFailed, migrate
-from app.eventlog.units import unit_of
 from app.local import child, state
 from app.local.errors import LocalError, NoSpace, PortTaken
 from app.local.nats import Nats

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from app.local import engine
 from app.local.errors import EngineForbidden, EngineUnavailable, NoSpace
 from app.settings import Settings
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.docker
 
@@ -103,3 +107,46 @@ def test_the_newer_engine_is_taken_for_the_release_before_it_from_the_same_mirro
     assert (newer is None) == (own is None)
     if newer is not None and own is not None:
         assert (newer.uri, newer.suite, newer.signed_by) == (own.uri, "trixie", own.signed_by)
+
+
+OWN_ENGINE = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from app.local import engine
+from app.settings import Settings
+
+folder = Path(sys.argv[1])
+engine.STATE, engine.RUN, engine.STANDARD_SOCKET = folder / "state", folder / "run", folder / "engine.sock"
+engine.candidates = lambda settings, environment: [f"unix://{folder}/engine.sock", f"unix://{folder}/other.sock"]
+
+first = engine.ensure(Settings())
+pid = engine._our_pid()
+assert pid is not None
+assert engine.ensure(Settings()) == first
+assert engine._our_pid() == pid, "a running engine is used as it is"
+os.kill(pid, signal.SIGKILL)
+while engine._our_pid() is not None:
+    time.sleep(0.01)
+(folder / "run" / "dockerd.pid").write_text(str(os.getppid()))
+assert engine.ensure(Settings()) == first, "a killed engine is started again, whoever has its pid now"
+assert engine._our_pid() not in (None, pid)
+assert engine.stop()
+assert not engine.stop()
+print("held")
+"""
+
+
+@pytest.mark.slow
+def test_an_engine_of_ours_is_started_found_healed_and_stopped(memory_folder: Path, docker_host: str) -> None:
+    """In a network namespace of its own, beside the machine's engine."""
+    command = [
+        "unshare",
+        "--net",
+        *([] if os.geteuid() == 0 else ["--map-root-user"]),
+        sys.executable,
+        "-c",
+        OWN_ENGINE,
+        str(memory_folder),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.stdout.strip() == "held", done.stderr
