@@ -6,6 +6,6 @@ update seatrial.api_key
 set last_used_at = $2
 where id = (
     select id from seatrial.api_key
-    where id = $1 and (last_used_at is null or last_used_at < $2 - interval '1 minute')
+    where id = $1 and (last_used_at is null or last_used_at <= $2::timestamptz - interval '1 minute')
     for no key update skip locked
 )
