@@ -36,8 +36,10 @@ from app.objects.port import StoreError
 from app.settings import Settings
 from app.vault.redaction import Redactor
 from workers.dispatcher import keeping, plan, verdict
-from workers.dispatcher.harness.fleet import Fleet
-from workers.dispatcher.harness.trial import LogChunk, TrialObservation, TrialSpec, run_trial
+from workers.dispatcher.harness import locate
+from workers.dispatcher.harness.model import LogChunk, TrialObservation, TrialSpec
+from workers.dispatcher.harness.server import Servers
+from workers.dispatcher.harness.trial import run_trial
 from workers.dispatcher.runtimes.port import Runtime
 from workers.lease import Crew, Lease
 from workers.logbook import Logbook
@@ -54,18 +56,20 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     from workers.dispatcher.runtimes.docker import open_runtime
 
     async with open_house(settings) as house:
-        runtime = await open_runtime(settings)
-        fleet = Fleet(settings)
+        harness = await asyncio.to_thread(locate.ensure, settings.harness_path)
+        folder = settings.home_path / "cache" / "harness-home"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runtime, servers = await open_runtime(settings), Servers(harness, folder)
         try:
-            await Dispatcher(house, runtime, fleet).run(stop)
+            await Dispatcher(house, runtime, servers).run(stop)
         finally:
-            await fleet.close()
+            await servers.close()
             await runtime.close()
 
 
 class Dispatcher:
-    def __init__(self, house: House, runtime: Runtime, fleet: Fleet) -> None:
-        self.house, self.runtime, self.fleet = house, runtime, fleet
+    def __init__(self, house: House, runtime: Runtime, servers: Servers) -> None:
+        self.house, self.runtime, self.servers = house, runtime, servers
         self.packs = Packs(house.objects, house.settings.home_path / "cache" / "packs")
         self.scratch = house.settings.home_path / "scratch"
         self.crew = Crew(house, KIND, house.settings.slots)
@@ -74,7 +78,6 @@ class Dispatcher:
 
     async def run(self, stop: asyncio.Event) -> None:
         await asyncio.to_thread(self._clear_scratch)
-        await self.fleet.start()
         drain = asyncio.create_task(self._drain(stop), name="drain")
         try:
             await self.crew.run(stop, self.handle)
@@ -191,7 +194,7 @@ class Attempt:
         phases: asyncio.Queue[str] = asyncio.Queue()
         watching = asyncio.create_task(self._watch(cancel), name="watch")
         telling = asyncio.create_task(self._tell(phases), name="tell")
-        server = await self.dispatcher.fleet.server(spec)
+        server = self.dispatcher.servers.of(spec.agent)
 
         async def write(chunk: LogChunk) -> None:
             logbook.write(chunk.phase, chunk.stream if chunk.source != "harness" else "system", chunk.text)

@@ -12,7 +12,7 @@ from app.domain.events import EvaluationCreated
 from app.domain.failures import Failure, failure
 from app.domain.pack import Network, Pack, Variable
 from app.domain.trial import Trial
-from workers.dispatcher.harness.trial import AgentSpec, Deadlines, NetworkPolicies, Resources, TrialSpec
+from workers.dispatcher.harness.model import AgentSpec, Deadlines, NetworkPolicies, Resources, TrialSpec
 from workers.dispatcher.runtimes.port import Labels, NetworkPolicy
 
 AGENT_SECONDS = 3600.0

@@ -12,7 +12,7 @@ import msgspec
 from app.domain.events import Validity
 from app.domain.failures import Failure, Phase, failure, failure_of_exception
 from app.domain.trial import primary_reward
-from workers.dispatcher.harness.trial import TrialException, TrialObservation
+from workers.dispatcher.harness.model import TrialException, TrialObservation
 
 MESSAGE_LIMIT = 2000
 
