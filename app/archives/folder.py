@@ -11,14 +11,14 @@ from app.archives import names
 from app.archives.listing import FileEntry, PackListing, listing
 from app.archives.refusal import DEFAULT, ArchiveRefused, Code, Limits
 from app.archives.stream import CHUNK
-from app.archives.write import TarWriter
+from app.archives.write import TarWriter, Writable
 
 
 class Digest(Protocol):
     def update(self, data: bytes, /) -> object: ...
 
 
-def pack_folder(folder: Path, out: BinaryIO, limits: Limits = DEFAULT) -> PackListing:
+def pack_folder(folder: Path, out: Writable, limits: Limits = DEFAULT) -> PackListing:
     """Write the folder as tar.zst to `out`, and say what went in. Equal folders give equal bytes.
 
     Links and special files are refused, with the same ArchiveRefused that the server would answer with. `names.LEFT_OUT`

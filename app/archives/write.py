@@ -1,20 +1,27 @@
 """Writing tar.zst so that equal content gives equal bytes: fixed times, owners, modes and compression."""
 
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import Protocol
 
 from app.archives import zstd
 from app.archives.tar import BLOCK
 
 USTAR_SIZE_MAX = 8**11 - 1
+PIECE = 1024 * 1024
+"""What the compressor is given at a time, whatever the pieces that came: its output may depend on that."""
+
+
+class Writable(Protocol):
+    def write(self, data: bytes, /) -> object: ...
 
 
 class TarWriter:
     """Writes members in the order given, then the end. Holds no more than the compressor's window."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: Writable) -> None:
         self._out = out
         self._compressor = zstd.compressor()
+        self._pending = bytearray()
 
     def file(self, path: str, size: int, chunks: Iterable[bytes], *, executable: bool = False) -> None:
         """One regular file. Raises ValueError when `chunks` do not have `size` bytes: the archive is then unusable."""
@@ -34,7 +41,10 @@ class TarWriter:
             self.feed(block)
 
     def feed(self, chunk: bytes) -> None:
-        self._out.write(self._compressor.compress(chunk))
+        self._pending += chunk
+        while len(self._pending) >= PIECE:
+            self._out.write(self._compressor.compress(bytes(self._pending[:PIECE])))
+            del self._pending[:PIECE]
 
     def end(self, size: int) -> None:
         self.feed(b"\0" * (-size % BLOCK))
@@ -42,6 +52,7 @@ class TarWriter:
     def close(self) -> None:
         """Write the end mark. The file below stays open."""
         self.feed(b"\0" * (2 * BLOCK))
+        self._out.write(self._compressor.compress(bytes(self._pending)))
         self._out.write(self._compressor.flush())
 
 

@@ -1,4 +1,4 @@
-"""Sealing and reading the archive of one evaluation: a tar.zst that is the same for the same inputs.
+"""Sealing the archive of one evaluation: a tar.zst that is the same for the same inputs.
 
 manifest.json                               every other file with its digest; always the first member
 provenance.json                             app/evidence/provenance.py
@@ -8,19 +8,45 @@ trials/<ordinal>/executions/<number>/…      what each execution left: result.j
 statement/README.md  proofs/README.md       reserved for the signed statement and the proofs of inclusion
 """
 
-from collections.abc import AsyncIterable, Callable
+import asyncio
+import hashlib
+import os
+import secrets
+import unicodedata
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
 
 import msgspec
 
-from app.evidence.provenance import Provenance
+from app.archives import names
+from app.archives.refusal import Limits
+from app.archives.write import TarWriter
+from app.evidence import manifest, provenance
+from app.evidence.manifest import ManifestFile
+from app.evidence.provenance import Provenance, Subject
+
+PROVENANCE = "provenance.json"
+SBOM = "sbom.cdx.json"
+EVENTS = "events.jsonl"
+LIMITS = Limits(
+    members=2_000_000, total_bytes=1 << 42, file_bytes=1 << 40, ratio=100_000, depth=5_000, path_bytes=65_536
+)
+"""For reading one back: it is streamed, never unpacked, so only its time is at stake."""
+RESERVED = {
+    "statement/README.md": b"Reserved for the DSSE envelope with the signed in-toto statement about this archive.\n",
+    "proofs/README.md": b"Reserved for the proofs that the events of this archive are in the signed log.\n",
+}
 
 
 class EvidenceFile(msgspec.Struct, frozen=True):
     """A stored file that goes in. Its bytes are read while the archive is written, and must be those of its digest."""
 
     path: str
-    """In the archive: `trials/<ordinal>/executions/<number>/…` (see `execution_path`)."""
+    """In the archive: as `execution_path` makes it."""
     sha256: str
+    """64 hex digits."""
     size: int
     open: Callable[[], AsyncIterable[bytes]]
 
@@ -29,6 +55,7 @@ class EvidenceInputs(msgspec.Struct, frozen=True, kw_only=True):
     """All that one archive is made of. Equal inputs give equal bytes."""
 
     provenance: Provenance
+    """`subject` is filled in here."""
     sbom: bytes
     """CycloneDX JSON: `sbom.render`."""
     events: bytes
@@ -58,5 +85,121 @@ class SourceChanged(Exception):
 
 
 def execution_path(ordinal: int, number: int, name: str) -> str:
-    """Where the file `name` of execution `number` of trial `ordinal` lies in the archive."""
-    return f"trials/{ordinal}/executions/{number}/{name}"
+    """Where the file `name` of execution `number` of trial `ordinal` lies in the archive.
+
+    `name` is what an agent may have chosen. Characters that an archive's path cannot hold are percent-encoded, as are
+    `%` itself, and `.` and `..` as whole components; so two names never become one.
+    """
+    return f"trials/{ordinal}/executions/{number}/{'/'.join(_safe(part) for part in name.split('/'))}"
+
+
+async def build_archive(destination: Path, inputs: EvidenceInputs) -> Sealed:
+    """Write the archive to `destination`, whole or not at all. Raises SourceChanged, OSError, and what a source raises.
+
+    Streams: no stored file is ever held in memory.
+    """
+    documents, files = _documents(inputs)
+    listed = [_listed(path, content) for path, content in documents.items()]
+    listed += [
+        ManifestFile(file.path, file.sha256, file.size, manifest.media_type(file.path)) for file in files.values()
+    ]
+    contents = manifest.make(inputs.provenance.evaluation_id, listed)
+    contents_json = manifest.encode(contents)
+    aside = destination.parent / f".{destination.name}.{secrets.token_hex(6)}.partial"
+    try:
+        with aside.open("xb") as raw:
+            out = _Digested(raw)
+            writer = TarWriter(out)
+            writer.file(manifest.NAME, len(contents_json), [contents_json])
+            for file in contents.files:
+                if file.path in documents:
+                    writer.file(file.path, file.size, [documents[file.path]])
+                else:
+                    await _stream(writer, files[file.path])
+            await asyncio.to_thread(writer.close)
+        os.replace(aside, destination)  # noqa: PTH105 (says that it replaces)
+    finally:
+        aside.unlink(missing_ok=True)
+    return Sealed(
+        sha256=out.digest.hexdigest(),
+        size=out.size,
+        files=len(contents.files) + 1,
+        manifest_sha256=hashlib.sha256(contents_json).hexdigest(),
+        provenance_sha256=hashlib.sha256(documents[PROVENANCE]).hexdigest(),
+        sbom_sha256=hashlib.sha256(inputs.sbom).hexdigest(),
+    )
+
+
+def _documents(inputs: EvidenceInputs) -> tuple[dict[str, bytes], dict[str, EvidenceFile]]:
+    """What is written from memory, and what is streamed, by path. Raises ValueError for a path that cannot be."""
+    files = {file.path: file for file in inputs.files}
+    if len(files) != len(inputs.files):
+        raise ValueError("two files have the same path")
+    for path in files:
+        if names.clean(path, LIMITS) != path or not path.startswith("trials/"):
+            raise ValueError(f"{path!r} is not a path below trials/")
+    documents = {SBOM: inputs.sbom, EVENTS: inputs.events}
+    subjects = [Subject(path, hashlib.sha256(content).hexdigest()) for path, content in documents.items()]
+    subjects += [Subject(file.path, file.sha256) for file in files.values()]
+    subjects.sort(key=lambda subject: subject.name.encode())
+    stated = msgspec.structs.replace(inputs.provenance, subject=tuple(subjects))
+    return {**documents, **RESERVED, PROVENANCE: provenance.encode(stated)}, files
+
+
+async def _stream(writer: TarWriter, file: EvidenceFile) -> None:
+    digest, size = hashlib.sha256(), 0
+    writer.begin(file.path, file.size)
+    async for chunk in _source(file):
+        size += len(chunk)
+        if size > file.size:
+            break
+        digest.update(chunk)
+        # The compressor is what takes time; it leaves the event loop free.
+        await asyncio.to_thread(writer.feed, chunk)
+    if size != file.size or digest.hexdigest() != file.sha256:
+        raise SourceChanged(file.path)
+    writer.end(file.size)
+
+
+async def _source(file: EvidenceFile) -> AsyncIterator[bytes]:
+    async for chunk in file.open():
+        yield chunk
+
+
+def _listed(path: str, content: bytes) -> ManifestFile:
+    return ManifestFile(path, hashlib.sha256(content).hexdigest(), len(content), manifest.media_type(path))
+
+
+class _Digested:
+    """A file that knows the digest of what was written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self.size += len(data)
+        return self._file.write(data)
+
+
+def _safe(component: str) -> str:
+    """A component that every reader takes; no two become one. `%` followed by no hex digits marks what is not a character."""
+    if component in ("", ".", ".."):
+        return component.replace(".", "%2E") or "%"
+    exact = unicodedata.is_normalized("NFC", component)
+    encoded = "".join(
+        character if _plain(character, exact) else quote(character.encode("utf-8", "surrogateescape"), safe="")
+        for character in component
+    )
+    if len(encoded.encode()) <= names.COMPONENT_BYTES:
+        return encoded
+    digest = hashlib.sha256(component.encode("utf-8", "surrogateescape")).hexdigest()
+    return encoded.encode()[:180].decode("utf-8", "ignore") + "%~" + digest
+
+
+def _plain(character: str, exact: bool) -> bool:
+    if character.isascii():
+        return character.isprintable() and character not in "%\\"
+    return exact and unicodedata.category(character) not in ("Cc", "Cs") and character not in names.BIDI
