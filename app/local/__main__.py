@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _up(values: settings.Settings, descriptor: int | None) -> int:
     report = Report(to_terminal) if descriptor is None else Report(to_terminal, report_to(descriptor))
     try:
-        up(values, report, ask=engine.confirm if sys.stdin.isatty() else None)
+        up(values, report, ask=_ask())
     except LocalError as error:
         report.end(str(error))
         raise
@@ -55,9 +55,13 @@ def _up(values: settings.Settings, descriptor: int | None) -> int:
     return 0
 
 
+def _ask() -> engine.Ask | None:
+    return engine.confirm if sys.stdin.isatty() else None
+
+
 def _up_detached(values: settings.Settings, report: Report) -> int:
     try:
-        up_detached(values, report)
+        up_detached(values, report, ask=_ask())
     except AlreadyRunning as error:
         print(error)
     return 0

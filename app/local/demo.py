@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import app
 from app import settings as settings_module
 from app.evidence.archive import check
-from app.images.dockerfile import read_dockerfile
+from app.images import dockerfile
 from app.local import baseimage, engine, state
 from app.local.errors import LocalError, NotRunning
 from app.local.report import Report, to_terminal
@@ -47,7 +47,7 @@ def demo(settings: Settings, report: Report) -> None:
     report.say("Seatrial: push examples/hello-world, build it, run it with Harbor's oracle agent, prove the score.")
     fresh = not state.is_running(settings.home_path)
     if fresh:
-        up_detached(settings, report)
+        up_detached(settings, report, ask=engine.confirm if sys.stdin.isatty() else None)
     running = state.load(settings.home_path)
     if running is None:
         raise NotRunning("The server went away; see its logs, and try again.")
@@ -69,11 +69,11 @@ def _base_images(settings: Settings, report: Report) -> None:
     found = engine.find(settings)
     if found is None:
         raise NotRunning("The container engine went away; start it again.")
-    dockerfile = read_dockerfile((example() / "environment" / "Dockerfile").read_text())
+    names = dockerfile.read((example() / "environment" / "Dockerfile").read_text()).images
     with report.step("base image") as step:
-        for name in dockerfile.bases:
+        for name in names:
             baseimage.ensure_image(found, name, progress=step.progress)
-        step.detail = ", ".join(dockerfile.bases)
+        step.detail = ", ".join(names)
 
 
 def _command(*arguments: str) -> None:

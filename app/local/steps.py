@@ -13,6 +13,7 @@ from pathlib import Path
 
 import asyncpg
 import msgspec
+import nats.errors
 
 from app.access.bootstrap import RowMade, ensure_local_key
 from app.access.rows import OneConnection
@@ -117,8 +118,10 @@ def prepare_schema(database_url: str, nats_url: str, home: Path, report: Report)
     with report.step("streams") as step:
         try:
             made = asyncio.run(topology.ensure(nats_url))
-        except OSError as error:
-            raise LocalError(f"NATS does not answer ({error}); check SEATRIAL_NATS_URL.") from error
+        except topology.TopologyRefused as error:
+            raise LocalError(f"The bus has streams that do not fit: {error}") from error
+        except (OSError, nats.errors.Error) as error:
+            raise LocalError(f"NATS does not answer ({type(error).__name__}); check SEATRIAL_NATS_URL.") from error
         step.detail = ", ".join(made) or "up to date"
 
 

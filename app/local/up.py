@@ -18,7 +18,7 @@ import msgspec
 from app.local import child, engine, harness, state
 from app.local.errors import AlreadyRunning, LocalError, ServerFailed
 from app.local.process import available
-from app.local.report import End, Line, Message, Report
+from app.local.report import End, Message, Report
 from app.local.steps import (
     chosen,
     environment_of,
@@ -108,13 +108,18 @@ def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> 
                 report.say("stopped")
 
 
-def up_detached(settings: Settings, report: Report) -> None:
-    """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says."""
+def up_detached(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> None:
+    """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says.
+
+    With `ask` the engine is found or installed from here, since the supervisor has no terminal to ask on.
+    """
     home = settings.home_path
     make_home(home)
     if state.is_running(home):
         other = state.load(home)
         raise AlreadyRunning(f"Seatrial is running already{f' ({other.url})' if other else ''}.")
+    if ask is not None and engine.find(settings) is None:
+        engine.ensure(settings, progress=report.say, ask=ask)
     reading, writing = os.pipe()
     log = home / "logs" / "up.log"
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -132,22 +137,30 @@ def up_detached(settings: Settings, report: Report) -> None:
     finally:
         os.close(descriptor)
         os.close(writing)
-    end: End | None = None
-    decoder = msgspec.json.Decoder(Message)
-    with os.fdopen(reading, "rb") as lines:
-        for line in lines:
-            message = decoder.decode(line)
-            if isinstance(message, Line):
-                report.say(message.text)
-            else:
-                end = message
-                break
+    try:
+        end = _follow(reading, report)
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
     if end is None:
         raise ServerFailed(f"The server ended while it started ({child.last_line(log)}); see {log}.")
     if end.error is not None:
         process.wait()
         raise LocalError(end.error)
     report.end()
+
+
+def _follow(descriptor: int, report: Report) -> End | None:
+    """Say what the supervisor says. Returns how its start ended; None when it ended without a word."""
+    decoder = msgspec.json.Decoder(Message)
+    with os.fdopen(descriptor, "rb") as lines:
+        for line in lines:
+            message = decoder.decode(line)
+            if isinstance(message, End):
+                return message
+            report.say(message.text)
+    return None
 
 
 def down(settings: Settings, report: Report) -> bool:
