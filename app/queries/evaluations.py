@@ -48,7 +48,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime.datetime | None
     score: Score | None
     evidence: str | None
-    """owed, sealing, waiting or sealed; None while the evaluation is open."""
+    """owed, sealing or sealed; None while the evaluation is open."""
     archive_digest: str | None
 
 

@@ -15,13 +15,13 @@ VIEWS = ("provenance",)
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    """Of the evidence: its stream."""
     evaluation_id: str
     run_id: str
     position: int
-    evidence_id: str | None
-    """The stream of the evidence, once an attester began."""
     status: str
-    """owed, sealing, waiting (for the next try) or sealed."""
+    """owed, sealing or sealed."""
     attempt: int
     failure: Failure | None
     """Of the latest try, while it is not sealed."""

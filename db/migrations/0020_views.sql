@@ -242,14 +242,14 @@ create table views.score_trial (                         -- open trials
 );
 
 create table views.provenance (
-    evaluation_id     text collate "C" primary key,
+    id                text collate "C" primary key,      -- the stream of the evidence
     team              text collate "C" not null,
-    position          bigint           not null,         -- evaluation.completed
+    position          bigint           not null,         -- evidence.owed
+    evaluation_id     text collate "C" not null,
     run_id            text collate "C" not null,
-    evidence_id       text collate "C",                  -- the stream of the evidence
-    status            text collate "C" not null,         -- owed, sealing, waiting, sealed
+    status            text collate "C" not null,         -- owed, sealing, sealed
     attempt           bigint           not null,
-    failure           json,
+    failure           json,                              -- of the latest try, until it is sealed
     failure_code      text collate "C",
     retry_at          timestamptz,
     archive_key       text collate "C",
@@ -263,13 +263,8 @@ create table views.provenance (
     sealed_at         timestamptz,
     sealed_position   bigint
 ) with (fillfactor = 80);
+create index on views.provenance (evaluation_id);
 create index on views.provenance (run_id, position);
-
-create table views.provenance_stream (                   -- evidence not yet sealed
-    id            text collate "C" primary key,
-    team          text collate "C" not null,
-    evaluation_id text collate "C" not null
-);
 
 -- Which events concern a team, and which a run or a revision: `correlation` is its id, from the event's meta.
 create table views.timeline (

@@ -1,0 +1,158 @@
+"""Scores of evaluations and runs, as far as they are known: mean, standard error, and what they leave out.
+
+Sums are exact: a float is a finite binary fraction, thus a finite decimal, and so is its square. So a score does not depend
+on the order in which trials end, nor on whether it was folded at once or over a year; only what is shown is rounded.
+"""
+
+import decimal
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from app.domain.events import (
+    EvaluationCreated,
+    RunRequested,
+    TrialCancelled,
+    TrialErrored,
+    TrialQueued,
+    TrialScored,
+)
+from app.domain.registry import Event
+from projections.table import Json, Table, json
+from projections.view import Happened, Rows, View
+
+EXACT = decimal.Context(prec=6000, Emin=-999999, Emax=999999, traps=[decimal.Inexact, decimal.InvalidOperation])
+"""The square of the largest float has 617 digits before the point, that of the least 2148 behind: it never rounds."""
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    team: str
+    position: int
+    kind: str
+    run_id: str
+    trials: int
+    scored: int = 0
+    cancelled: int = 0
+    errored: Json = Json("{}")
+    reward_sum: Decimal = Decimal(0)
+    reward_squares: Decimal = Decimal(0)
+    passed: int = 0
+    binary_rewards: bool = True
+    mean: float | None = None
+    standard_error: float | None = None
+
+
+class OpenTrial(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    team: str
+    run_id: str
+    evaluation_id: str
+
+
+SCORE = Table("score", Score, ("id",))
+OPEN = Table("score_trial", OpenTrial, ("id",))
+
+
+def keys(table: Table[Any], batch: Sequence[Happened], rows: Rows) -> Iterable[str]:
+    if table == OPEN:
+        return {
+            one.recorded.stream for one in batch if isinstance(one.event, TrialScored | TrialErrored | TrialCancelled)
+        }
+    found = {subject for row in rows.all_of(OPEN) for subject in (row.run_id, row.evaluation_id)}
+    for one in batch:
+        if isinstance(one.event, TrialQueued):  # it may end within this batch
+            found |= {one.event.run_id, one.event.evaluation_id}
+    return found
+
+
+def apply(rows: Rows, happened: Happened) -> None:
+    recorded, event = happened.recorded, happened.event
+    match event:
+        case RunRequested() | EvaluationCreated():
+            whole = isinstance(event, RunRequested)
+            rows.put(
+                SCORE,
+                Score(
+                    id=recorded.stream,
+                    team=recorded.team,
+                    position=recorded.position,
+                    kind="run" if whole else "evaluation",
+                    run_id=recorded.stream if whole else event.run_id,
+                    trials=event.trials * event.evaluations if whole else event.trials,
+                ),
+            )
+        case TrialQueued():
+            trial = OpenTrial(
+                id=recorded.stream, team=recorded.team, run_id=event.run_id, evaluation_id=event.evaluation_id
+            )
+            rows.put(OPEN, trial)
+        case TrialScored() | TrialErrored() | TrialCancelled():
+            trial = rows.need(OPEN, recorded.stream)
+            for subject in (trial.run_id, trial.evaluation_id):
+                rows.put(SCORE, counted(rows.need(SCORE, subject), event))
+            rows.remove(OPEN, recorded.stream)
+        case _:
+            pass
+
+
+def counted(score: Score, event: Event) -> Score:
+    """The score after one more trial ended."""
+    match event:
+        case TrialCancelled():
+            return msgspec.structs.replace(score, cancelled=score.cancelled + 1)
+        case TrialErrored(failure=failure):
+            errored = msgspec.json.decode(score.errored, type=dict[str, int])
+            errored[failure.fault] = errored.get(failure.fault, 0) + 1
+            return msgspec.structs.replace(score, errored=json(errored))
+        case TrialScored(reward=reward):
+            value, scored = Decimal(reward), score.scored + 1
+            total = EXACT.add(score.reward_sum, value)
+            squares = EXACT.add(score.reward_squares, EXACT.multiply(value, value))
+            return msgspec.structs.replace(
+                score,
+                scored=scored,
+                reward_sum=total,
+                reward_squares=squares,
+                passed=score.passed + (reward == 1),
+                binary_rewards=score.binary_rewards and reward in (0, 1),
+                mean=rounded(Fraction(total) / scored),
+                standard_error=standard_error(Fraction(total), Fraction(squares), scored),
+            )
+        case _:
+            return score
+
+
+def standard_error(total: Fraction, squares: Fraction, count: int) -> float | None:
+    """Of the mean, from the sum and the sum of squares of `count` values; None below two.
+
+    s²/n = (Σx² - (Σx)²/n) / (n (n - 1)): exact, so the difference of large numbers loses nothing.
+    """
+    if count < 2:
+        return None
+    variance = (squares - total * total / count) / (count * (count - 1))
+    return square_root(variance)
+
+
+def square_root(value: Fraction) -> float:
+    """Of a number that may be too large or too small for a float, though its root is not."""
+    shift = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
+    scaled = value / Fraction(4) ** shift
+    return math.ldexp(math.sqrt(rounded(scaled)), shift)
+
+
+def rounded(value: Fraction) -> float:
+    return value.numerator / value.denominator
+
+
+VIEW = View(
+    name="score",
+    tables=(OPEN, SCORE),
+    events=(RunRequested, EvaluationCreated, TrialQueued, TrialScored, TrialErrored, TrialCancelled),
+    keys=keys,
+    apply=apply,
+)

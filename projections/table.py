@@ -1,0 +1,106 @@
+"""A table as its row Struct, and the statements that load, store and delete many rows of it at once.
+
+The statements are made from the Struct rather than kept as files: they are the same four for every table, and so cannot
+disagree with it about a column. They take columns as arrays (unnest), because one statement a batch is what makes a
+projector fast (reference: 100 events a batch, 22,000 events/s; a statement an event, 4,800).
+"""
+
+import datetime
+import decimal
+import functools
+import operator
+import types
+import typing
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NewType
+
+import msgspec
+
+Json = NewType("Json", str)
+"""JSON text, kept as it came."""
+
+VIEWS, ASIDE = "views", "views_aside"
+"""The schemas: what is served, and what is being rebuilt or verified."""
+
+_TYPES: dict[Any, str] = {
+    str: "text",
+    int: "bigint",
+    float: "double precision",
+    bool: "boolean",
+    Json: "json",
+    decimal.Decimal: "numeric",
+    datetime.datetime: "timestamptz",
+}
+
+
+class Table[Row: msgspec.Struct](msgspec.Struct, frozen=True):
+    """A table of schema `views`. Its columns are the fields of `row`, in any order."""
+
+    name: str
+    row: type[Row]
+    key: tuple[str, ...]
+    """The primary key. Rows are loaded by its first column."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def key_of(self, row: Row) -> Any:
+        return _getter(self.key)(row)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.row.__struct_fields__
+
+    def load(self, schema: str) -> str:
+        """$1 text[]: values of the first key column. Concurrency: the projector that loads is the only one that
+        writes, because it holds the checkpoint."""
+        return f"select {', '.join(self.columns)} from {schema}.{self.name} where {self.key[0]} = any ($1)"  # noqa: S608
+
+    def store(self, schema: str) -> str:
+        """$1…$n: an array a column, in the order of `columns`. Concurrency: as load."""
+        columns = ", ".join(self.columns)
+        arrays = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(_types(self.row), 1))
+        changes = ", ".join(f"{name} = excluded.{name}" for name in self.columns if name not in self.key)
+        return (
+            f"insert into {schema}.{self.name} ({columns}) select * from unnest({arrays}) "  # noqa: S608
+            f"on conflict ({', '.join(self.key)}) do update set {changes}"
+        )
+
+    def remove(self, schema: str) -> str:
+        """$1 text[]: values of the first key column, which is the whole key of a table whose rows are removed."""
+        return f"delete from {schema}.{self.name} where {self.key[0]} = any ($1)"  # noqa: S608
+
+    def arrays(self, rows: Collection[Row]) -> list[list[Any]]:
+        """The rows, column by column."""
+        return [list(map(operator.attrgetter(name), rows)) for name in self.columns]
+
+    def records(self, rows: Collection[Row]) -> Sequence[tuple[Any, ...]]:
+        """The rows as COPY takes them."""
+        return [msgspec.structs.astuple(row) for row in rows]
+
+
+@functools.cache
+def _getter(key: tuple[str, ...]) -> Callable[[Any], Any]:
+    return operator.attrgetter(*key)
+
+
+@functools.cache
+def _types(row: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The Postgres types of a Struct's fields."""
+    return tuple(_TYPES[_present(hint)] for hint in typing.get_type_hints(row).values())
+
+
+def _present(hint: Any) -> Any:
+    """The type beside None."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        [hint] = [one for one in typing.get_args(hint) if one is not type(None)]
+    return hint
+
+
+def json(value: Any) -> Json:
+    return Json(msgspec.json.encode(value, order="deterministic").decode())
+
+
+def plain(text: str) -> str:
+    """Text from outside as Postgres can hold it: without NUL."""
+    return text.replace("\0", "�")

@@ -1,0 +1,144 @@
+"""What a view is, and how a batch of events is folded into its rows, in memory.
+
+A fold needs the rows that the batch touches. `keys` names them, table by table, given the events and the rows loaded
+before: a trial's event names the trial, the trial's row names the run, the run's row is then loaded. What was loaded is
+folded by `apply`, and what changed is stored (batch.py).
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from app.domain.registry import Event, UnknownEvent, decode, latest
+from app.eventlog.model import Recorded
+from projections.table import Table
+
+
+class Inconsistent(Exception):
+    """An event does not fit what the view has seen before. Verify the log (`seatrial admin audit`), then rebuild."""
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """An event of the log, decoded. `event` is None when it could not be, and `error` says why."""
+
+    recorded: Recorded
+    event: Event | None
+    error: str | None = None
+    """unknown_event or event_malformed."""
+    known: bool = True
+    """Whether this process knows the type, be it in another version."""
+
+
+class Poison(Exception):
+    """A view cannot fold this event: it halts before it. Upgrade this process, or repair the cause and rebuild."""
+
+    def __init__(self, index: int, happened: Happened, code: str) -> None:
+        recorded = happened.recorded
+        super().__init__(f"{code}: {recorded.type} at position {recorded.position}")
+        self.index, self.recorded, self.code = index, recorded, code
+
+
+class Rows:
+    """The rows of one view that a batch touches, as they are now and which of them changed."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[Any, Any]] = {}
+        self._changed: dict[str, dict[Any, None]] = {}
+
+    def loaded[Row: msgspec.Struct](self, table: Table[Row], rows: Iterable[Row]) -> None:
+        mine = self._rows.setdefault(table.name, {})
+        for row in rows:
+            mine[table.key_of(row)] = row
+
+    def get[Row: msgspec.Struct](self, table: Table[Row], key: Any) -> Row | None:
+        return self._rows.get(table.name, {}).get(key)
+
+    def need[Row: msgspec.Struct](self, table: Table[Row], key: Any) -> Row:
+        row = self.get(table, key)
+        if row is None:
+            raise Inconsistent(f"{table.name} has no {key}")
+        return row
+
+    def put[Row: msgspec.Struct](self, table: Table[Row], row: Row) -> None:
+        key = table.key_of(row)
+        self._rows.setdefault(table.name, {})[key] = row
+        self._changed.setdefault(table.name, {})[key] = None
+
+    def remove[Row: msgspec.Struct](self, table: Table[Row], key: str) -> None:
+        self._rows.setdefault(table.name, {}).pop(key, None)
+        self._changed.setdefault(table.name, {})[key] = None
+
+    def all_of[Row: msgspec.Struct](self, table: Table[Row]) -> Iterable[Row]:
+        return self._rows.get(table.name, {}).values()
+
+    def changed[Row: msgspec.Struct](self, table: Table[Row]) -> tuple[list[Row], list[Any]]:
+        """The rows to store, and the keys to remove."""
+        mine = self._rows.get(table.name, {})
+        keys = self._changed.get(table.name, {})
+        return [mine[key] for key in keys if key in mine], [key for key in keys if key not in mine]
+
+
+Keys = Callable[[Table[Any], Sequence[Happened], Rows], Iterable[str]]
+
+
+class View(msgspec.Struct, frozen=True):
+    name: str
+    tables: tuple[Table[Any], ...]
+    """In the order in which they are loaded."""
+    events: tuple[type[Event], ...]
+    """What it folds; empty: everything, without decoding it."""
+    keys: Keys
+    """Which rows of a table the events touch: values of the first column of its key."""
+    apply: Callable[[Rows, Happened], None]
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def checkpoint(self) -> str:
+        return f"view.{self.name}"
+
+    def concerns(self, happened: Happened) -> bool:
+        """Whether the view must look at it. An event of an unknown type concerns every view that decodes."""
+        return not self.events or happened.recorded.type in _types(self) or not happened.known
+
+
+@functools.cache
+def _types(view: View) -> frozenset[str]:
+    return frozenset(event.type for event in view.events)
+
+
+def decoded(recorded: Recorded) -> Happened:
+    try:
+        return Happened(recorded, decode(recorded.type, recorded.schema_version, recorded.data))
+    except UnknownEvent:
+        return Happened(recorded, None, "unknown_event", known=_known(recorded.type))
+    except msgspec.MsgspecError:
+        return Happened(recorded, None, "event_malformed")
+
+
+def _known(type_name: str) -> bool:
+    try:
+        return latest(type_name) > 0
+    except KeyError:
+        return False
+
+
+def fold(view: View, rows: Rows, batch: Sequence[Happened]) -> None:
+    """Apply events that all concern the view. Raises Poison, with its index in the batch; `rows` is then of no use."""
+    for index, happened in enumerate(batch):
+        if happened.event is None and view.events:
+            raise Poison(index, happened, happened.error or "unknown_event")
+        try:
+            view.apply(rows, happened)
+        except Inconsistent as error:
+            raise Poison(index, happened, "inconsistent") from error
+        except msgspec.MsgspecError as error:
+            raise Poison(index, happened, "event_malformed") from error
+
+
+def streams(_table: Table[Any], batch: Sequence[Happened], _rows: Rows) -> Iterable[str]:
+    """Keys of a view with one row a stream."""
+    return {happened.recorded.stream for happened in batch}
