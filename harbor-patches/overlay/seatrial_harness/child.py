@@ -143,6 +143,7 @@ def _check(config: Any, variables: frozenset[str]) -> None:
     """
     from harbor.models.task.task import Task
     from harbor.utils.env import get_required_host_vars
+
     from seatrial_harness.errors import TaskInvalidError, VariableMissingError
 
     try:
@@ -170,6 +171,7 @@ def _check(config: Any, variables: frozenset[str]) -> None:
 def _typed_agent_errors() -> Iterator[None]:
     """While Harbor makes a trial, tell apart an agent that does not exist from one that does not take its settings."""
     from harbor.agents.factory import AgentFactory
+
     from seatrial_harness.errors import AgentSettingsError, AgentUnknownError
 
     find, make = AgentFactory.get_agent_class_from_config, AgentFactory.create_agent_from_config

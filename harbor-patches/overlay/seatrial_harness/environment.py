@@ -11,6 +11,7 @@ from typing import Any, override
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
 from harbor.models.task.config import NetworkPolicy
+
 from seatrial_harness import transfer
 from seatrial_harness.channel import Channel
 from seatrial_harness.errors import CommandTimedOutError, SandboxLostError, SandboxPolicyUnsupportedError
@@ -210,7 +211,9 @@ class RemoteEnvironment(BaseEnvironment):
             await self._call("get", path=f"{str(source_dir).rstrip('/')}/.", file=parcel.name)
             left_out = await asyncio.to_thread(transfer.unpack_folder, parcel, target)
         if left_out:
-            self.logger.warning("left %d links or devices out of %s, such as %s", len(left_out), source_dir, left_out[0])
+            self.logger.warning(
+                "left %d links or devices out of %s, such as %s", len(left_out), source_dir, left_out[0]
+            )
         else:
             self._downloaded[str(source_dir), target] = await asyncio.to_thread(transfer.snapshot, target)
 

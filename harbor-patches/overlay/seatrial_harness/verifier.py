@@ -8,6 +8,7 @@ from typing import Any, override
 from harbor.models.task.verifier_mode import resolve_verifier_environment_definition
 from harbor.models.verifier.result import VerifierResult
 from harbor.verifier.verifier import RewardFileNotFoundError, Verifier, VerifierOutputParseError
+
 from seatrial_harness.environment import Link, RemoteEnvironment
 from seatrial_harness.errors import VerifierExitError, VerifierOutOfMemoryError
 
