@@ -1,0 +1,68 @@
+"""The agents that a run may name: those the harness ships, or any by import path. What they can do is the harness's matter.
+
+The list is that of the pinned Harbor 0.26.0; tests/commands/test_agents.py compares it with the harness itself.
+"""
+
+import difflib
+
+from app.commands.refusals import CommandRefused, invalid
+from app.domain.agents import Agent
+
+NAMES = (
+    "acp",
+    "aider",
+    "antigravity-cli",
+    "antigravity-sdk",
+    "claude-code",
+    "cline-cli",
+    "code-puppy",
+    "codex",
+    "computer-1",
+    "copilot-cli",
+    "cortex-code",
+    "cursor-cli",
+    "deerflow",
+    "devin",
+    "dspy-rlm",
+    "eve",
+    "fabric",
+    "fx",
+    "fx-dev",
+    "gemini-cli",
+    "goose",
+    "grok-build",
+    "hermes",
+    "junie",
+    "kimi-cli",
+    "kimi-code",
+    "langgraph",
+    "mcode",
+    "mimo",
+    "mini-swe-agent",
+    "muse-code",
+    "nemo-agent",
+    "nop",
+    "openclaw",
+    "opencode",
+    "opencode-v2",
+    "openhands",
+    "openhands-sdk",
+    "oracle",
+    "pi",
+    "qwen-coder",
+    "rovodev-cli",
+    "strands",
+    "swe-agent",
+    "terminus-2",
+    "trae-agent",
+    "vibe",
+)
+
+
+def check(agent: Agent) -> CommandRefused | None:
+    """Why this agent cannot be, if it cannot."""
+    if agent.name in NAMES or agent.import_path is not None or agent.name.startswith("acp:"):
+        return None
+    near = difflib.get_close_matches(agent.name, NAMES, n=1)
+    hint = f"did you mean {near[0]}?" if near else "GET /v1/agents lists them; one of your own is package.module:Class"
+    return invalid("/agent/name", "unknown_agent", f"there is no agent of this name; {hint}")

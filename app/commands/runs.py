@@ -1,0 +1,221 @@
+"""Starting, cancelling and repeating runs.
+
+A run freezes what it runs on: its members, each a ready revision with its image, are one row named by its digest, written
+with `run.requested`. What the tasks become later changes nothing.
+"""
+
+import datetime
+from collections.abc import Sequence
+
+import msgspec
+
+from app import ids
+from app.access.roles import Permission
+from app.commands import agents
+from app.commands.caller import Caller, Done, Means, needs
+from app.commands.handle import (
+    ACQUIRE_SECONDS,
+    Change,
+    NotWritten,
+    Request,
+    answered,
+    change,
+    decoded,
+    earlier,
+    load,
+    meta_of,
+    request_of,
+    settled,
+    transaction,
+    written,
+)
+from app.commands.members import Wanted, members_of
+from app.commands.refusals import CommandRefused, Kind, of_domain
+from app.commands.statements import statement
+from app.domain import run
+from app.domain.agents import Agent
+from app.domain.events import EvaluationCompleted
+from app.domain.refusal import Refused
+from app.eventlog.connect import Connection
+from app.eventlog.drafts import unit_of
+from app.eventlog.model import NewTimer
+
+TIMER = "run-deadline/"
+"""A timer of the run's stream, followed by its id: at that time the run is cancelled with the reason `deadline`."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run shall be."""
+
+    tasks: tuple[Wanted, ...]
+    agent: Agent
+    trials: int = 1
+    name: str | None = None
+    labels: dict[str, str] = {}
+    priority: int = 0
+    deadline_seconds: int | None = None
+
+
+class RunNow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run after a command."""
+
+    id: str
+    number: int
+    status: str
+    agent: Agent
+    agent_digest: str
+    trials: int
+    evaluations: int
+    outcome: str | None = None
+    derived_from: str | None = None
+
+
+@needs(Permission.RUNS_WRITE)
+async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
+    """Start a run of ready revisions. Raises CommandRefused, which names every member that is not ready."""
+    request = request_of(caller, "runs.start", what)
+    if (done := await earlier(means, caller, request, RunNow)) is not None:
+        return done
+    if (refused := agents.check(what.agent)) is not None:
+        raise refused
+    roster = run.Roster(await members_of(means, caller, what.tasks))
+    return await _request(means, caller, request, what, roster, derived_from=None)
+
+
+@needs(Permission.RUNS_WRITE)
+async def retry(means: Means, caller: Caller, run_id: str) -> Done[RunNow]:
+    """A new run of what the old one left unscored: the members with unscored trials, with as many trials as the worst of
+    them lacks. The old run stays as it ended; the new one names it (`derived_from`) and has its own evidence."""
+    request = request_of(caller, "runs.retry", run_id)
+    if (done := await earlier(means, caller, request, RunNow)) is not None:
+        return done
+    old = (await load(means, caller.team, run_id, run.evolve, "run")).state
+    assert old is not None
+    if old.status is not run.Status.COMPLETED:
+        raise CommandRefused(Kind.CONFLICT, "run_not_completed", "the run still goes on; cancel it first, or wait")
+    members = await _roster(means, old.roster)
+    unscored = await _unscored(means, caller, run_id, old)
+    left = tuple(member for ordinal, member in enumerate(members, start=1) if unscored[ordinal])
+    if not left:
+        raise CommandRefused(Kind.CONFLICT, "nothing_to_retry", "every trial of the run has scored")
+    what = Start(tasks=(), agent=old.agent, trials=max(unscored.values()), priority=old.priority)
+    return await _request(means, caller, request, what, run.Roster(left), derived_from=run_id)
+
+
+@needs(Permission.RUNS_WRITE)
+async def cancel(means: Means, caller: Caller, run_id: str) -> Done[RunNow]:
+    """Ask for the end of a run. Its trials are told by the foreman; what has ended stays as it is."""
+    return await change(
+        means,
+        caller,
+        request_of(caller, "runs.cancel", run_id),
+        Change(
+            category="run",
+            stream=run_id,
+            what="run",
+            evolve=run.evolve,
+            decide=lambda state: run.decide(state, run.Cancel()),
+            result=lambda state: _now(run_id, state),
+            kind=RunNow,
+            correlation=lambda _: run_id,
+        ),
+    )
+
+
+async def _request(
+    means: Means,
+    caller: Caller,
+    request: Request,
+    what: Start,
+    roster: run.Roster,
+    *,
+    derived_from: str | None,
+) -> Done[RunNow]:
+    """Number, roster and event in one transaction, so that numbers have no gaps and no event names a lost roster."""
+    run_id, now = ids.new("run"), means.clock.now()
+    encoded = run.roster_bytes(roster)
+    digest = run.roster_digest(encoded)
+
+    async def attempt(connection: Connection) -> Done[RunNow]:
+        before = await connection.fetch(statement("read_streams"), caller.team, [run_id])
+        if before:  # an earlier try was committed, and its answer was lost
+            state = run.evolve(None, decoded(before[0]["type"], before[0]["schema_version"], before[0]["data"]))
+            assert state is not None
+            return Done(_now(run_id, state, derived_from), before[0]["position"])
+        number = await connection.fetchval(statement("take_run_number"), caller.team)
+        command = run.Request(
+            number=number,
+            agent=what.agent,
+            trials=what.trials,
+            roster=digest,
+            evaluations=len(roster.members),
+            name=what.name,
+            labels=what.labels,
+            priority=what.priority,
+            derived_from=derived_from,
+            deadline_seconds=what.deadline_seconds,
+        )
+        drafts = run.decide(None, command)
+        if isinstance(drafts, Refused):
+            raise of_domain(drafts)
+        await connection.execute(statement("insert_roster"), bytes.fromhex(digest.removeprefix("sha256:")), encoded)
+        state = run.evolve(None, drafts[0].event)
+        assert state is not None
+        result = _now(run_id, state, derived_from)
+        unit = unit_of(
+            "run",
+            run_id,
+            caller.team,
+            0,
+            drafts,
+            meta_of(caller, run_id),
+            idempotency_key=request.key,
+            request_hash=request.digest,
+            answer=msgspec.json.encode(result) if request.key else None,
+            timers=_deadline(run_id, now, what.deadline_seconds),
+        )
+        return settled((await written(connection, means, (unit,)))[0], result, RunNow)
+
+    try:
+        return await transaction(means, attempt)
+    except NotWritten as error:  # an equal request was faster; its answer is ours
+        return answered(error.outcomes[0], RunNow)
+
+
+def _deadline(run_id: str, now: datetime.datetime, seconds: int | None) -> tuple[NewTimer, ...]:
+    if seconds is None:
+        return ()
+    return (NewTimer(key=TIMER + run_id, due_at=now + datetime.timedelta(seconds=seconds)),)
+
+
+async def _roster(means: Means, digest: str) -> Sequence[run.Member]:
+    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        encoded = await connection.fetchval(statement("find_roster"), bytes.fromhex(digest.removeprefix("sha256:")))
+    return msgspec.json.decode(encoded, type=run.Roster).members
+
+
+async def _unscored(means: Means, caller: Caller, run_id: str, old: run.Run) -> dict[int, int]:
+    """Trials without a score, by the ordinal of their evaluation. One that was never made lacks all of them."""
+    streams = {ids.derive("evaluation", run_id, ordinal): ordinal for ordinal in range(1, old.evaluations + 1)}
+    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        rows = await connection.fetch(statement("read_streams"), caller.team, list(streams))
+    unscored = dict.fromkeys(streams.values(), old.trials)
+    for row in rows:
+        happened = decoded(row["type"], row["schema_version"], row["data"])
+        if isinstance(happened, EvaluationCompleted):
+            unscored[streams[row["stream"]]] = old.trials - happened.tally.scored
+    return unscored
+
+
+def _now(run_id: str, state: run.Run, derived_from: str | None = None) -> RunNow:
+    return RunNow(
+        id=run_id,
+        number=state.number,
+        status=state.status.value,
+        agent=state.agent,
+        agent_digest=state.agent_digest,
+        trials=state.trials,
+        evaluations=state.evaluations,
+        outcome=state.outcome,
+        derived_from=derived_from,
+    )

@@ -1,0 +1,74 @@
+"""Cancelling one trial. One that waits ends at once; one that runs is told to stop, by its work row and by a message."""
+
+import datetime
+
+import msgspec
+
+from app.access.roles import Permission
+from app.bus.cancels import send_cancel
+from app.commands.caller import Caller, Done, Means, needs
+from app.commands.handle import ACQUIRE_SECONDS, Change, Extras, change, request_of
+from app.commands.statements import statement
+from app.domain import trial
+from app.domain.events import TrialCancelled
+from app.domain.refusal import Refused
+from app.domain.registry import Draft
+from app.eventlog.model import NewWork
+
+
+class TrialNow(msgspec.Struct, frozen=True):
+    """A trial after a command."""
+
+    id: str
+    run_id: str
+    evaluation_id: str
+    status: str
+    cancel_requested: bool
+
+
+@needs(Permission.RUNS_WRITE)
+async def cancel(means: Means, caller: Caller, trial_id: str) -> Done[TrialNow]:
+    """A trial that has ended stays as it is: first end wins."""
+
+    def decide(state: trial.Trial | None) -> tuple[Draft, ...] | Refused:
+        return trial.decide(state, trial.Cancel(), datetime.datetime.min)  # no answer to Cancel depends on the time
+
+    done = await change(
+        means,
+        caller,
+        request_of(caller, "trials.cancel", trial_id),
+        Change(
+            category="trial",
+            stream=trial_id,
+            what="trial",
+            evolve=trial.evolve,
+            decide=decide,
+            result=lambda state: _now(trial_id, state),
+            kind=TrialNow,
+            correlation=lambda state: state.run_id,
+            extras=lambda drafts: _extras(means, trial_id, drafts),
+        ),
+    )
+    if done.result.cancel_requested and done.result.status == trial.Status.RUNNING:
+        await send_cancel(means.bus, trial_id)
+    return done
+
+
+async def _extras(means: Means, trial_id: str, drafts: tuple[Draft, ...]) -> Extras:
+    """Of a trial that ends here: take its work row out of reach, unless somebody claims it first. Of one that runs:
+    set the flag that the heartbeat of its worker is answered with, and leave the lease alone."""
+    if not isinstance(drafts[0].event, TrialCancelled):
+        return Extras(work=(NewWork(id=trial_id, kind="trial", cancel=True),))
+    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        epoch = await connection.fetchval(statement("read_epoch"), trial_id)
+    return Extras(lease=(trial_id, epoch), work=(NewWork(id=trial_id, kind="trial"),))
+
+
+def _now(trial_id: str, state: trial.Trial) -> TrialNow:
+    return TrialNow(
+        id=trial_id,
+        run_id=state.run_id,
+        evaluation_id=state.evaluation_id,
+        status=state.status.value,
+        cancel_requested=state.cancel_requested,
+    )

@@ -1,0 +1,97 @@
+"""The outermost layer, plain ASGI: an id for each request, its log line, its counts, and headers that every answer has.
+
+One line a request: method, route template, status, milliseconds, request id, who. Never a body, never a query string, never
+the path itself, which may hold names.
+"""
+
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+from litestar import Litestar
+from litestar.types import HTTPResponseStartEvent, Message, Receive, Scope, Send
+
+from app import ids
+from app.http.metrics import Metrics
+from app.http.state import KEY, Context
+
+log = structlog.get_logger("http")
+
+QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+class Door:
+    """The ASGI application that uvicorn serves; `litestar` is what is behind it."""
+
+    def __init__(self, litestar: Litestar, metrics: Metrics) -> None:
+        self.litestar, self.metrics = litestar, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.litestar(scope, receive, send)
+            return
+        context = Context(request_id=request_id())
+        passed: dict[str, Any] = scope  # pyright: ignore[reportAssignmentType]
+        passed[KEY] = context
+        began, status = time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _dress(message, context)
+            await send(message)
+
+        try:
+            await self.litestar(scope, receive, answer)
+        finally:
+            self._note(passed, context, status, time.perf_counter() - began)
+
+    def _note(self, scope: dict[str, Any], context: Context, status: int, seconds: float) -> None:
+        route = scope.get("path_template") or "none"
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self.metrics.requests.labels(method, route, str(status)).inc()
+        if not context.streamed:
+            self.metrics.seconds.labels(method, route).observe(seconds)
+        if context.problem:
+            self.metrics.problems.labels(context.problem).inc()
+        if route in QUIET and status < 400:
+            return
+        line: dict[str, Any] = {
+            "method": method,
+            "route": route,
+            "status": status or "gone",  # the client went away before there was an answer
+            "ms": round(seconds * 1000, 1),
+            "request_id": context.request_id,
+        }
+        if context.principal is not None:
+            line |= {"actor": context.principal.actor, "team": context.principal.team}
+        if context.problem:
+            line["problem"] = context.problem
+        log.info("request", **line)
+
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def request_id() -> str:
+    value: uuid.UUID = ids.uuid7()
+    return value.hex
+
+
+def _dress(message: HTTPResponseStartEvent, context: Context) -> None:
+    headers: list[tuple[bytes, bytes]] = list(message["headers"])
+    present = {name.lower() for name, _ in headers}
+    own: Iterable[tuple[bytes, bytes]] = (*HEADERS, (b"x-request-id", context.request_id.encode()))
+    headers.extend((name, value) for name, value in own if name not in present)
+    if b"cache-control" not in present:
+        headers.append((b"cache-control", b"no-store"))  # an answer is for one team, and true for a moment
+    message["headers"] = headers

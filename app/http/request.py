@@ -1,0 +1,119 @@
+"""Reading a JSON body strictly: the declared type and nothing else.
+
+Litestar converts bodies leniently ("3" for 3, `true` for 1) and takes any content type. Here the bytes are decoded straight
+into the Struct that the handler declares; what does not fit is a problem that points at the field.
+"""
+
+import difflib
+import functools
+import re
+import types
+import typing
+from typing import Any
+
+import msgspec
+from litestar import Request
+
+from app.commands.refusals import FieldError
+from app.http.problems import ProblemRaised
+
+UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
+AT = re.compile(r"(?P<message>.*?) - at `(?P<path>(?:key in )?\$.*)`\Z", re.DOTALL)
+STEP = re.compile(r"\.(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+|\.\.\.)\]")
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """The request class of the whole application."""
+
+    async def json(self) -> Any:
+        field = self.route_handler.parsed_data_field
+        assert field is not None, "only handlers that declare a body read one"
+        content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type and content_type != "application/json" and not content_type.endswith("+json"):
+            raise ProblemRaised(415, "media_type_unsupported", "the body is JSON: Content-Type: application/json")
+        return decode(field.annotation, await self.body())
+
+
+def decode(wanted: Any, body: bytes) -> Any:
+    """The body as `wanted`. Raises ProblemRaised: 400 for what is no JSON, 422 for JSON of another shape."""
+    if not body:
+        raise ProblemRaised(400, "body_missing", "this route takes a JSON body")
+    try:
+        return _decoder(wanted).decode(body)
+    except msgspec.ValidationError as error:
+        problem = explain(wanted, str(error))
+        raise ProblemRaised(422, "body_invalid", problem.detail, errors=(problem,)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProblemRaised(400, "body_malformed", "the body is not JSON") from error
+
+
+def explain(wanted: Any, message: str) -> FieldError:
+    """What msgspec says, with the place as a JSON Pointer, and for a misspelt field the nearest one that there is.
+
+    msgspec has no structured errors: its messages are the interface, and tests/http/test_request.py holds them.
+    """
+    path = "$"
+    if (at := AT.match(message)) is not None:
+        message, path = at["message"], at["path"].removeprefix("key in ")
+    pointer, inner = _walk(wanted, path)
+    if (unknown := UNKNOWN.match(message)) is not None:
+        name = unknown["name"]
+        fields = _fields(inner)
+        near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+        hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(fields)}"
+        return FieldError(f"{pointer}/{_escape(name[:64])}", "unknown_field", f"there is no field of this name; {hint}")
+    if (missing := MISSING.match(message)) is not None:
+        name = missing["name"]
+        return FieldError(f"{pointer}/{_escape(name)}", "missing_field", f"`{name}` is missing")
+    where = f"`{pointer}`: " if pointer else "the body: "
+    return FieldError(pointer, "wrong_value", where + message[:1].lower() + message[1:])
+
+
+@functools.cache
+def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(wanted)
+
+
+def _walk(wanted: Any, path: str) -> tuple[str, Any]:
+    """(JSON Pointer, the type there). A key that msgspec writes as `[...]` is left out: it may be anything."""
+    pointer, here = "", wanted
+    for step in STEP.finditer(path):
+        here = _struct_or_collection(here)
+        if (name := step["field"]) is not None:
+            pointer += f"/{_escape(name)}"
+            here = _type_of(here, name)
+        else:
+            pointer += "" if step["index"] == "..." else f"/{step['index']}"
+            arguments = typing.get_args(here)
+            here = arguments[-1] if arguments and arguments[-1] is not Ellipsis else arguments[0] if arguments else None
+    return pointer, _struct_or_collection(here)
+
+
+def _struct_or_collection(annotation: Any) -> Any:
+    """Without Annotated, without None, and of a union the Struct."""
+    while typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if isinstance(annotation, typing.TypeAliasType):
+        return _struct_or_collection(annotation.__value__)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        options = [_struct_or_collection(option) for option in typing.get_args(annotation) if option is not type(None)]
+        structs = [option for option in options if _fields(option)]
+        return structs[0] if structs else options[0]
+    return annotation
+
+
+def _fields(annotation: Any) -> tuple[str, ...]:
+    is_struct = isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+    return annotation.__struct_encode_fields__ if is_struct else ()
+
+
+def _type_of(struct: Any, name: str) -> Any:
+    if not _fields(struct):
+        return None
+    return next((field.type for field in msgspec.structs.fields(struct) if field.encode_name == name), None)
+
+
+def _escape(name: str) -> str:
+    """RFC 6901, section 3."""
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,283 @@
+"""Starting, watching, cancelling and repeating runs."""
+
+import datetime
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody, QueryParameter
+
+from app.access import Permission
+from app.boot import House
+from app.commands import runs as commands
+from app.commands.caller import Caller, Done, permission_of
+from app.commands.members import Wanted
+from app.commands.refusals import not_found
+from app.domain import policy
+from app.domain.agents import Agent as DomainAgent
+from app.domain.agents import Json
+from app.http import answers, waiting
+from app.http.access import needs
+from app.http.hub import Hub
+from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
+from app.http.writing import answered
+from app.queries import evaluations, runs, trials
+from app.queries.snapshot import wait_for
+
+READ = Permission.RUNS_READ
+ENDS = ("run.completed",)
+Short = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task by name or id, and one of its revisions; without one, the latest that is ready."""
+
+    task: Short
+    revision: Short | None = None
+
+
+class AgentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An agent of the harness by name, or one's own as `package.module:Class`."""
+
+    name: Short
+    version: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+    model: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    settings: dict[str, Json] = {}
+    """The agent's own options. They are shown with the run: no secrets."""
+
+
+class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a run shall be."""
+
+    tasks: Annotated[
+        tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | TaskRef, ...],
+        msgspec.Meta(min_length=1, max_length=policy.MAXIMUM_EVALUATIONS),
+    ]
+    agent: AgentRef
+    trials: Annotated[int, msgspec.Meta(ge=1, le=policy.MAXIMUM_TRIALS)] = 1
+    """Per task."""
+    name: Short | None = None
+    labels: Annotated[
+        dict[Annotated[str, msgspec.Meta(min_length=1, max_length=63)], Annotated[str, msgspec.Meta(max_length=255)]],
+        msgspec.Meta(max_length=32),
+    ] = {}
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0
+    """Higher first."""
+    deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=30 * 24 * 3600)] | None = None
+    """The run is cancelled when it has not ended by then."""
+
+
+@post(
+    "/v1/runs",
+    opt=needs(permission_of(commands.start)),
+    status_code=202,
+    request_max_body_size=4 * 1024**2,
+    tags=["runs"],
+    operation_id="startRun",
+)
+async def start_run(
+    request: Request[Any, Any, Any],
+    house: NamedDependency[House],
+    caller: NamedDependency[Caller],
+    hub: NamedDependency[Hub],
+    data: JSONBody[NewRun],
+) -> Response[commands.RunNow]:
+    """Start a run. Every task needs a ready revision, else 409 names those that have none.
+
+    `Prefer: wait=N` answers when the run has ended, or after N seconds.
+    """
+    what = commands.Start(
+        tasks=tuple(Wanted(one) if isinstance(one, str) else Wanted(one.task, one.revision) for one in data.tasks),
+        agent=msgspec.convert(data.agent, DomainAgent, from_attributes=True),
+        trials=data.trials,
+        name=data.name,
+        labels=data.labels,
+        priority=data.priority,
+        deadline_seconds=data.deadline_seconds,
+    )
+    return await _made(request, house, caller, hub, await commands.start(house, caller, what))
+
+
+@get("/v1/runs", opt=needs(READ, views=runs.VIEWS_OF_TASK), tags=["runs"], operation_id="listRuns")
+async def list_runs(
+    house: NamedDependency[House],
+    caller: NamedDependency[Caller],
+    status: Annotated[str | None, QueryParameter(name="status")] = None,
+    outcome: Annotated[str | None, QueryParameter(name="outcome")] = None,
+    agent: Annotated[str | None, QueryParameter(name="agent", description="The agent's name.")] = None,
+    task: Annotated[str | None, QueryParameter(name="task", description="A task's id.")] = None,
+    created_after: Annotated[datetime.datetime | None, QueryParameter(name="created_after")] = None,
+    created_before: Annotated[datetime.datetime | None, QueryParameter(name="created_before")] = None,
+    page_size: PageSize = DEFAULT_SIZE,
+    page_token: PageToken = None,
+) -> answers.Listed[answers.Run]:
+    """The runs of the team, newest first. `created_after` is inclusive, `created_before` is not."""
+    page = await runs.page(
+        house.pool,
+        caller.team,
+        runs.Filter(
+            status=status,
+            outcome=outcome,
+            agent=agent,
+            task_id=task,
+            created_after=created_after,
+            created_before=created_before,
+        ),
+        page_size=size_of(page_size),
+        page_token=page_token,
+        private=True,
+    )
+    return answers.Listed(items=tuple(map(answers.run, page.items)), next_page_token=page.next_page_token)
+
+
+@get("/v1/runs/{run:str}", opt=needs(READ, views=runs.VIEWS), tags=["runs"], operation_id="getRun")
+async def get_run(
+    request: Request[Any, Any, Any],
+    house: NamedDependency[House],
+    caller: NamedDependency[Caller],
+    hub: NamedDependency[Hub],
+    run: FromPath[str],
+) -> Response[answers.Run]:
+    """A run by its number, its id, or a prefix of the id that is the only one. `Prefer: wait=N` waits for its end."""
+
+    async def read() -> runs.Run:
+        return await run_of(house, caller, run)
+
+    waited = await waiting.until(
+        request, hub, caller.team, read, of=lambda row: row.id, ended=_ended, types=ENDS, views=runs.VIEWS
+    )
+    return Response(answers.run(waited.row), headers=waited.headers)
+
+
+@post(
+    "/v1/runs/{run:str}/cancel",
+    opt=needs(permission_of(commands.cancel), views=runs.VIEWS),
+    status_code=202,
+    tags=["runs"],
+    operation_id="cancelRun",
+)
+async def cancel_run(
+    house: NamedDependency[House], caller: NamedDependency[Caller], run: FromPath[str]
+) -> Response[commands.RunNow]:
+    """Ask for the end of a run. What has ended stays as it is."""
+    found = await run_of(house, caller, run)
+    done = await commands.cancel(house, caller, found.id)
+    return answered(done, done.result, house.incarnation, status=202, location=f"/v1/runs/{found.id}")
+
+
+@post(
+    "/v1/runs/{run:str}/retry",
+    opt=needs(permission_of(commands.retry), views=runs.VIEWS),
+    status_code=202,
+    tags=["runs"],
+    operation_id="retryRun",
+)
+async def retry_run(
+    request: Request[Any, Any, Any],
+    house: NamedDependency[House],
+    caller: NamedDependency[Caller],
+    hub: NamedDependency[Hub],
+    run: FromPath[str],
+) -> Response[commands.RunNow]:
+    """A new run of what an ended run left unscored; the old one stays as it ended."""
+    found = await run_of(house, caller, run)
+    return await _made(request, house, caller, hub, await commands.retry(house, caller, found.id))
+
+
+@get(
+    "/v1/runs/{run:str}/evaluations",
+    opt=needs(READ, views=(*runs.VIEWS, *evaluations.VIEWS)),
+    tags=["runs"],
+    operation_id="listEvaluations",
+)
+async def list_evaluations(
+    house: NamedDependency[House],
+    caller: NamedDependency[Caller],
+    run: FromPath[str],
+    status: Annotated[str | None, QueryParameter(name="status")] = None,
+    outcome: Annotated[str | None, QueryParameter(name="outcome")] = None,
+    page_size: PageSize = DEFAULT_SIZE,
+    page_token: PageToken = None,
+) -> answers.Listed[answers.Evaluation]:
+    """The evaluations of a run, in its order."""
+    found = await run_of(house, caller, run)
+    page = await evaluations.page(
+        house.pool,
+        caller.team,
+        evaluations.Filter(run_id=found.id, status=status, outcome=outcome),
+        page_size=size_of(page_size),
+        page_token=page_token,
+    )
+    return answers.Listed(items=tuple(map(answers.evaluation, page.items)), next_page_token=page.next_page_token)
+
+
+@get(
+    "/v1/runs/{run:str}/trials",
+    opt=needs(READ, views=(*runs.VIEWS, *trials.VIEWS)),
+    tags=["runs"],
+    operation_id="listTrialsOfRun",
+)
+async def list_trials(
+    house: NamedDependency[House],
+    caller: NamedDependency[Caller],
+    run: FromPath[str],
+    status: Annotated[str | None, QueryParameter(name="status")] = None,
+    failure: Annotated[str | None, QueryParameter(name="failure", description="A failure's code.")] = None,
+    page_size: PageSize = DEFAULT_SIZE,
+    page_token: PageToken = None,
+) -> answers.Listed[answers.Trial]:
+    """The trials of a run, in the order in which they were queued."""
+    found = await run_of(house, caller, run)
+    page = await trials.page(
+        house.pool,
+        caller.team,
+        trials.Filter(run_id=found.id, status=status, failure_code=failure),
+        page_size=size_of(page_size),
+        page_token=page_token,
+        private=True,
+    )
+    return answers.Listed(items=tuple(map(answers.trial, page.items)), next_page_token=page.next_page_token)
+
+
+async def run_of(house: House, caller: Caller, reference: str) -> runs.Run:
+    found = await runs.get(house.pool, caller.team, reference, private=True)
+    if found is None:
+        raise not_found("run")
+    return found.item
+
+
+def _ended(row: runs.Run) -> bool:
+    return row.status == "completed"
+
+
+async def _made(
+    request: Request[Any, Any, Any], house: House, caller: Caller, hub: Hub, done: Done[commands.RunNow]
+) -> Response[commands.RunNow]:
+    """The answer to a new run; when the caller would wait, as the run is then."""
+    result, headers = done.result, {}
+    seconds = waiting.wanted(request)
+    if seconds and done.position is not None and await wait_for(house.pool, runs.VIEWS, done.position, seconds):
+
+        async def read() -> runs.Run:
+            return await run_of(house, caller, result.id)
+
+        waited = await waiting.until(
+            request, hub, caller.team, read, of=lambda row: row.id, ended=_ended, types=ENDS, views=runs.VIEWS
+        )
+        headers = waited.headers
+        result = msgspec.structs.replace(result, status=waited.row.status, outcome=waited.row.outcome)
+    response = answered(done, result, house.incarnation, status=202, location=f"/v1/runs/{result.id}")
+    response.headers.update(headers)
+    return response
+
+
+HANDLERS = (
+    start_run,
+    list_runs,
+    get_run,
+    cancel_run,
+    retry_run,
+    list_evaluations,
+    list_trials,
+)

@@ -1,0 +1,67 @@
+"""Puts the application together: routes, guards, problems, the document, behind the door."""
+
+import importlib.metadata
+from typing import Any
+
+from litestar import Litestar, Request
+from litestar.di import Provide
+
+from app.boot import House
+from app.commands.caller import Caller
+from app.http import access, openapi, problems, reading
+from app.http.door import Door
+from app.http.hub import Hub
+from app.http.metrics import Metrics
+from app.http.request import StrictRequest
+from app.http.routes import keys, pages, revisions, runs, system, uploads
+from app.http.state import Process
+
+BODY_BYTES = 1024 * 1024
+"""Of JSON bodies; uploads have their own limit."""
+HANDLERS: tuple[Any, ...] = (
+    *system.HANDLERS,
+    *pages.HANDLERS,
+    *keys.HANDLERS,
+    *uploads.HANDLERS,
+    *revisions.HANDLERS,
+    *runs.HANDLERS,
+)
+
+
+def create_app(house: House, *, metrics: Metrics | None = None, hub: Hub | None = None) -> Door:
+    """The ASGI application on a house. Whoever serves it also runs `hub.run()`, and drains: see serve.py."""
+    metrics = metrics or Metrics()
+    process, follow = Process(house, metrics), hub or Hub(house, metrics)
+
+    def provide_caller(request: Request[Any, Any, Any]) -> Caller:
+        return access.caller_of(request)
+
+    litestar = Litestar(
+        route_handlers=HANDLERS,
+        request_class=StrictRequest,
+        guards=[access.let_in, reading.known_parameters, reading.caught_up],
+        dependencies={
+            "caller": Provide(provide_caller, sync_to_thread=False),
+            "house": Provide(lambda: house, sync_to_thread=False),
+            "hub": Provide(lambda: follow, sync_to_thread=False),
+            "process": Provide(lambda: process, sync_to_thread=False),
+            "metrics": Provide(lambda: metrics, sync_to_thread=False),
+        },
+        exception_handlers={Exception: problems.respond},
+        request_max_body_size=BODY_BYTES,
+        openapi_config=openapi.config(version()),
+        plugins=[openapi.ClosedStructs()],
+        logging_config=None,  # app/logs.py
+        debug=False,
+    )
+    litestar.state.process = process
+    litestar.state.hub = follow
+    return Door(litestar, metrics)
+
+
+def version() -> str:
+    """Of the distribution; a checkout that was not installed has none."""
+    try:
+        return importlib.metadata.version("seatrial")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
