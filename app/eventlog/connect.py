@@ -15,6 +15,7 @@ SETTINGS = {
     "application_name": "seatrial",
     "jit": "off",  # our statements are short; compiling them costs more than running them
     "idle_in_transaction_session_timeout": "30s",  # nobody may hold up the tail's barrier by forgetting a transaction
+    "client_connection_check_interval": "2s",  # the locks of a killed process go with it, also in mid-statement
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
