@@ -122,7 +122,7 @@ def prepare_schema(database_url: str, nats_url: str, home: Path, report: Report)
             raise LocalError(f"The bus has streams that do not fit: {error}") from error
         except (OSError, nats.errors.Error) as error:
             raise LocalError(f"NATS does not answer ({type(error).__name__}); check SEATRIAL_NATS_URL.") from error
-        step.detail = ", ".join(made) or "up to date"
+        step.detail = f"{len(made)} made or changed" if made else "up to date"
 
 
 async def _first_key(database_url: str, path: Path) -> None:

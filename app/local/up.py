@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import msgspec
 
 from app.local import child, engine, harness, state
-from app.local.errors import AlreadyRunning, LocalError, ServerFailed
+from app.local.errors import AlreadyRunning, LocalError, ServerFailed, ToolMissing
 from app.local.process import available
 from app.local.report import End, Message, Report
 from app.local.steps import (
@@ -56,6 +56,8 @@ def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> 
                 step.detail = f"Harbor {built.version}, overlay {built.digest.removeprefix('sha256:')[:12]}"
             values = chosen(settings, home, found.host)
             groups = groups_of(sorted(available()))
+            if "api" not in available():
+                raise ToolMissing("Seatrial's processes are not installed; run `make setup`, or install its wheel.")
             processes = [Process(group, home / "logs") for group in groups]
         facts = state.State(
             pid=os.getpid(),
@@ -212,9 +214,9 @@ def _await_api(
         supervisor.turn()
         time.sleep(0.05)
     if not stopping():
-        log = next((process.log for process in processes if process.group.name == "api"), None)
-        why = f" ({child.last_line(log)}); see {log}" if log is not None else ": no process `api` is installed"
-        raise ServerFailed(f"The API was not ready within {READY_SECONDS:.0f} s{why}.")
+        log = next(process.log for process in processes if process.group.name == "api")
+        last = child.last_line(log)
+        raise ServerFailed(f"The API was not ready within {READY_SECONDS:.0f} s ({last}); see {log}.")
 
 
 @contextlib.contextmanager
