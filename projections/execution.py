@@ -67,7 +67,7 @@ def apply(rows: Rows, happened: Happened) -> None:
                 if execution.id == event.execution_id:
                     rows.put(EXECUTION, msgspec.structs.replace(execution, phase=event.phase))
         case ExecutionFailed():
-            _end(rows, recorded, event.execution_id, "failed", failure=event.failure)
+            _end(rows, recorded, event.execution_id, "failed", failure=event.failure, result=event.result)
             _end_running(rows, recorded, "superseded")
         case TrialScored():
             _end(

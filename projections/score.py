@@ -15,6 +15,7 @@ import msgspec
 
 from app.domain.events import (
     EvaluationCreated,
+    RunCompleted,
     RunRequested,
     TrialCancelled,
     TrialErrored,
@@ -67,6 +68,8 @@ def keys(table: Table[Any], batch: Sequence[Happened], rows: Rows) -> Iterable[s
     for one in batch:
         if isinstance(one.event, TrialQueued):  # it may end within this batch
             found |= {one.event.run_id, one.event.evaluation_id}
+        elif isinstance(one.event, RunCompleted):
+            found.add(one.recorded.stream)
     return found
 
 
@@ -96,6 +99,9 @@ def apply(rows: Rows, happened: Happened) -> None:
             for subject in (trial.run_id, trial.evaluation_id):
                 rows.put(SCORE, counted(rows.need(SCORE, subject), event))
             rows.remove(OPEN, recorded.stream)
+        case RunCompleted(tally=tally):
+            # A cancelled run counts the trials that it never came to, so that coverage shows them.
+            rows.put(SCORE, msgspec.structs.replace(rows.need(SCORE, recorded.stream), cancelled=tally.cancelled))
         case _:
             pass
 
@@ -152,7 +158,7 @@ def rounded(value: Fraction) -> float:
 VIEW = View(
     name="score",
     tables=(OPEN, SCORE),
-    events=(RunRequested, EvaluationCreated, TrialQueued, TrialScored, TrialErrored, TrialCancelled),
+    events=(RunRequested, RunCompleted, EvaluationCreated, TrialQueued, TrialScored, TrialErrored, TrialCancelled),
     keys=keys,
     apply=apply,
 )
