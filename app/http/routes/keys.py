@@ -5,7 +5,6 @@ from typing import Annotated
 
 import msgspec
 from litestar import Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from app.access import Permission, Role, allows, rows
@@ -14,6 +13,7 @@ from app.commands import keys as commands
 from app.commands.caller import Caller, permission_of
 from app.http import answers
 from app.http.access import needs
+from app.http.given import Given
 from app.http.problems import ProblemRaised
 from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
 from app.http.writing import answered
@@ -30,7 +30,7 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 @get("/v1/me", opt=needs(Permission.TEAM_READ), tags=["access"], operation_id="whoAmI")
-async def who_am_i(house: NamedDependency[House], caller: NamedDependency[Caller]) -> answers.Me:
+async def who_am_i(house: Given[House], caller: Given[Caller]) -> answers.Me:
     """Whose key this is, and what it may do."""
     team = await rows.find_team(house.pool, caller.team)
     principal = caller.principal
@@ -46,8 +46,8 @@ async def who_am_i(house: NamedDependency[House], caller: NamedDependency[Caller
 
 @get("/v1/keys", opt=needs(Permission.KEYS_READ), tags=["access"], operation_id="listKeys")
 async def list_keys(
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     page_size: PageSize = DEFAULT_SIZE,
     page_token: PageToken = None,
 ) -> answers.Listed[answers.Key]:
@@ -61,9 +61,7 @@ async def list_keys(
 
 
 @post("/v1/keys", opt=needs(permission_of(commands.create)), tags=["access"], operation_id="createKey")
-async def create_key(
-    house: NamedDependency[House], caller: NamedDependency[Caller], data: JSONBody[NewKey]
-) -> Response[commands.KeyNow]:
+async def create_key(house: Given[House], caller: Given[Caller], data: JSONBody[NewKey]) -> Response[commands.KeyNow]:
     """Make a key. Its secret is in this answer and nowhere else, also not in the answer to a repeated request."""
     what = commands.NewKey(name=data.name, role=data.role, operator=data.operator, expires_at=data.expires_at)
     done = await commands.create(house, caller, what)
@@ -77,9 +75,7 @@ async def create_key(
     tags=["access"],
     operation_id="revokeKey",
 )
-async def revoke_key(
-    house: NamedDependency[House], caller: NamedDependency[Caller], key: FromPath[str]
-) -> Response[commands.KeyNow]:
+async def revoke_key(house: Given[House], caller: Given[Caller], key: FromPath[str]) -> Response[commands.KeyNow]:
     """Revoke a key for good, one's own too."""
     done = await commands.revoke(house, caller, key)
     return answered(done, done.result, house.incarnation, status=200)

@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.access import Permission
@@ -14,6 +13,7 @@ from app.commands.caller import Caller, permission_of
 from app.commands.refusals import not_found
 from app.http import answers, waiting
 from app.http.access import needs
+from app.http.given import Given
 from app.http.hub import Hub
 from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
 from app.http.writing import answered
@@ -33,8 +33,8 @@ class NewRevision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/v1/tasks", opt=needs(READ, views=tasks.VIEWS), tags=["tasks"], operation_id="listTasks")
 async def list_tasks(
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     page_size: PageSize = DEFAULT_SIZE,
     page_token: PageToken = None,
 ) -> answers.Listed[answers.Task]:
@@ -44,7 +44,7 @@ async def list_tasks(
 
 
 @get("/v1/tasks/{task:str}", opt=needs(READ, views=tasks.VIEWS), tags=["tasks"], operation_id="getTask")
-async def get_task(house: NamedDependency[House], caller: NamedDependency[Caller], task: FromPath[str]) -> answers.Task:
+async def get_task(house: Given[House], caller: Given[Caller], task: FromPath[str]) -> answers.Task:
     """A task by its name or id."""
     return answers.task(await _task(house, caller, task))
 
@@ -56,8 +56,8 @@ async def get_task(house: NamedDependency[House], caller: NamedDependency[Caller
     operation_id="listRevisions",
 )
 async def list_revisions(
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     task: FromPath[str],
     status: Annotated[str | None, QueryParameter(name="status")] = None,
     page_size: PageSize = DEFAULT_SIZE,
@@ -83,8 +83,8 @@ async def list_revisions(
     operation_id="createRevision",
 )
 async def create_revision(
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     task: FromPath[str],
     data: JSONBody[NewRevision],
 ) -> Response[commands.Finalized]:
@@ -106,9 +106,9 @@ async def create_revision(
 )
 async def get_revision(
     request: Request[Any, Any, Any],
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
-    hub: NamedDependency[Hub],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
     revision: FromPath[str],
 ) -> Response[answers.Revision]:
     """A revision by its id. `Prefer: wait=N` answers when it is ready or rejected, or after N seconds."""

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.access import Permission
@@ -19,6 +18,7 @@ from app.domain.agents import Agent as DomainAgent
 from app.domain.agents import Json
 from app.http import answers, waiting
 from app.http.access import needs
+from app.http.given import Given
 from app.http.hub import Hub
 from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
 from app.http.writing import answered
@@ -78,9 +78,9 @@ class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 )
 async def start_run(
     request: Request[Any, Any, Any],
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
-    hub: NamedDependency[Hub],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
     data: JSONBody[NewRun],
 ) -> Response[commands.RunNow]:
     """Start a run. Every task needs a ready revision, else 409 names those that have none.
@@ -101,8 +101,8 @@ async def start_run(
 
 @get("/v1/runs", opt=needs(READ, views=runs.VIEWS_OF_TASK), tags=["runs"], operation_id="listRuns")
 async def list_runs(
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     status: Annotated[str | None, QueryParameter(name="status")] = None,
     outcome: Annotated[str | None, QueryParameter(name="outcome")] = None,
     agent: Annotated[str | None, QueryParameter(name="agent", description="The agent's name.")] = None,
@@ -134,9 +134,9 @@ async def list_runs(
 @get("/v1/runs/{run:str}", opt=needs(READ, views=runs.VIEWS), tags=["runs"], operation_id="getRun")
 async def get_run(
     request: Request[Any, Any, Any],
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
-    hub: NamedDependency[Hub],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
     run: FromPath[str],
 ) -> Response[answers.Run]:
     """A run by its number, its id, or a prefix of the id that is the only one. `Prefer: wait=N` waits for its end."""
@@ -157,9 +157,7 @@ async def get_run(
     tags=["runs"],
     operation_id="cancelRun",
 )
-async def cancel_run(
-    house: NamedDependency[House], caller: NamedDependency[Caller], run: FromPath[str]
-) -> Response[commands.RunNow]:
+async def cancel_run(house: Given[House], caller: Given[Caller], run: FromPath[str]) -> Response[commands.RunNow]:
     """Ask for the end of a run. What has ended stays as it is."""
     found = await run_of(house, caller, run)
     done = await commands.cancel(house, caller, found.id)
@@ -175,9 +173,9 @@ async def cancel_run(
 )
 async def retry_run(
     request: Request[Any, Any, Any],
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
-    hub: NamedDependency[Hub],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
     run: FromPath[str],
 ) -> Response[commands.RunNow]:
     """A new run of what an ended run left unscored; the old one stays as it ended."""
@@ -192,8 +190,8 @@ async def retry_run(
     operation_id="listEvaluations",
 )
 async def list_evaluations(
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     run: FromPath[str],
     status: Annotated[str | None, QueryParameter(name="status")] = None,
     outcome: Annotated[str | None, QueryParameter(name="outcome")] = None,
@@ -219,8 +217,8 @@ async def list_evaluations(
     operation_id="listTrialsOfRun",
 )
 async def list_trials(
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     run: FromPath[str],
     status: Annotated[str | None, QueryParameter(name="status")] = None,
     failure: Annotated[str | None, QueryParameter(name="failure", description="A failure's code.")] = None,

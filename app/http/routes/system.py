@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 from litestar import Response, get
-from litestar.di import NamedDependency
 
 from app.boot import House
 from app.eventlog.connect import LOST
 from app.eventlog.incarnation import current_incarnation
 from app.http import answers
 from app.http.access import PUBLIC
+from app.http.given import Given
 from app.http.metrics import CONTENT_TYPE, Metrics
 from app.http.state import Process
 from app.objects import StoreError
@@ -27,7 +27,7 @@ async def health() -> answers.Alive:
 
 
 @get("/readyz", opt=PUBLIC, tags=["system"], operation_id="ready")
-async def ready(house: NamedDependency[House], process: NamedDependency[Process]) -> Response[answers.Ready]:
+async def ready(house: Given[House], process: Given[Process]) -> Response[answers.Ready]:
     """503 only when the database is away or has another schema, or the process is about to end.
 
     The loss of anything else degrades and heals; it is listed with its state.
@@ -46,7 +46,7 @@ async def ready(house: NamedDependency[House], process: NamedDependency[Process]
 
 
 @get("/metrics", opt=PUBLIC, tags=["system"], operation_id="metrics", media_type="text/plain")
-async def metrics(house: NamedDependency[House], metrics: NamedDependency[Metrics]) -> Response[bytes]:
+async def metrics(house: Given[House], metrics: Given[Metrics]) -> Response[bytes]:
     """For Prometheus."""
     metrics.up.labels("nats").set(house.bus.connected)
     return Response(metrics.text(), media_type=CONTENT_TYPE)

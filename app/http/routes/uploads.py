@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from litestar import Request, post, put
-from litestar.di import NamedDependency
 from litestar.exceptions import InternalServerException
 from litestar.params import FromPath, HeaderParameter
 
@@ -13,6 +12,7 @@ from app.boot import House
 from app.commands import uploads
 from app.commands.caller import Caller, permission_of
 from app.http.access import needs
+from app.http.given import Given
 from app.http.problems import ProblemRaised
 
 MEDIA_TYPES = frozenset(
@@ -32,7 +32,7 @@ MEDIA_TYPES = frozenset(
 
 
 @post("/v1/uploads", opt=needs(permission_of(uploads.open_upload)), tags=["tasks"], operation_id="openUpload")
-async def open_upload(house: NamedDependency[House], caller: NamedDependency[Caller]) -> uploads.Opened:
+async def open_upload(house: Given[House], caller: Given[Caller]) -> uploads.Opened:
     """Open an upload. It expires unless a revision is made of it."""
     return await uploads.open_upload(house, caller)
 
@@ -46,8 +46,8 @@ async def open_upload(house: NamedDependency[House], caller: NamedDependency[Cal
 )
 async def send_upload(
     request: Request[Any, Any, Any],
-    house: NamedDependency[House],
-    caller: NamedDependency[Caller],
+    house: Given[House],
+    caller: Given[Caller],
     upload_id: FromPath[str],
     content_digest: Annotated[
         str | None, HeaderParameter(name="Content-Digest", description="RFC 9530, sha-256.")

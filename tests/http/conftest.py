@@ -1,0 +1,72 @@
+"""The API as it runs: uvicorn on a free port in the tests' own loop, on real Postgres and NATS, with the real relay and
+projector. One world for the room, a team of its own for each test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+import projections.main
+from app.boot import open_house
+from app.bus import relay, topology
+from app.local.nats import Nats
+from app.local.postgres import Postgres
+from app.settings import Settings
+from tests.http.world import Server, Team, make_team
+
+
+@pytest.fixture(scope="session")
+async def api_database(postgres: Postgres, template: str) -> AsyncIterator[str]:
+    connection = await asyncpg.connect(postgres.url)
+    try:
+        await connection.execute(f"create database test_http template {template}")
+        yield urlsplit(postgres.url)._replace(path="/test_http").geturl()
+        await connection.execute("drop database test_http with (force)")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def api_nats(memory_folder: Path) -> Iterator[Nats]:
+    server = Nats(memory_folder / "nats-http")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+async def api_settings(api_database: str, api_nats: Nats, memory_folder: Path) -> Settings:
+    home = memory_folder / "http-home"
+    home.mkdir(exist_ok=True)
+    await topology.ensure(api_nats.url)
+    return Settings(home=str(home), database_url=api_database, nats_url=api_nats.url, upload_limit_bytes=4 * 1024**2)
+
+
+@pytest.fixture(scope="session")
+async def server(api_settings: Settings) -> AsyncIterator[Server]:
+    stop = asyncio.Event()
+    async with open_house(api_settings, connections=16) as house, Server(house).serving() as serving:
+        others = [
+            asyncio.create_task(relay.main(api_settings, stop)),
+            asyncio.create_task(projections.main.main(api_settings, stop)),
+        ]
+        yield serving
+        stop.set()
+        await asyncio.gather(*others)
+
+
+@pytest.fixture
+async def team(server: Server) -> AsyncIterator[Team]:
+    made = await make_team(server)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def other_team(server: Server) -> AsyncIterator[Team]:
+    made = await make_team(server)
+    yield made
+    await made.close()

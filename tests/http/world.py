@@ -1,0 +1,134 @@
+"""What the tests of the room share: a server in this loop, teams with keys, packs, and the shape of a problem."""
+
+import asyncio
+import contextlib
+import io
+import tarfile
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import msgspec
+
+from app import ids
+from app.access import Role, rows
+from app.access.keys import mint
+from app.boot import House
+from app.domain.events import Image
+from app.http.hub import Hub
+from app.http.metrics import Metrics
+from app.http.serve import listen, make_server
+from app.http.server import create_app
+from app.http.state import process_of
+
+IMAGE = Image(reference="sha256:" + "a" * 64, digest="sha256:" + "a" * 64, size_bytes=1, architecture="amd64")
+
+
+class Server:
+    """One API process's worth, in this loop."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.metrics = Metrics()
+        self.hub = Hub(house, self.metrics)
+        self.door = create_app(house, metrics=self.metrics, hub=self.hub)
+        self.process = process_of(self.door.litestar)
+        self.url = ""
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator["Server"]:
+        server = make_server(self.door, drain_seconds=5)
+        with listen("127.0.0.1", 0) as listener:
+            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            following = asyncio.create_task(self.hub.run())
+            try:
+                await self.hub.started.wait()
+                yield self
+            finally:
+                self.process.draining.set()
+                self.hub.close()
+                server.should_exit = True
+                await serving
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+
+class Team:
+    """A team with a client for each role."""
+
+    def __init__(self, server: Server, team_id: str, keys: dict[str, str]) -> None:
+        self.server, self.house, self.id, self.keys = server, server.house, team_id, keys
+        self.clients: dict[str, httpx.AsyncClient] = {
+            role: httpx.AsyncClient(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+            for role, token in keys.items()
+        }
+
+    @property
+    def api(self) -> httpx.AsyncClient:
+        """The member's client."""
+        return self.clients["member"]
+
+    async def close(self) -> None:
+        for client in self.clients.values():
+            await client.aclose()
+
+
+async def make_team(server: Server) -> Team:
+    team_id, keys = ids.new("team"), {}
+    pool = server.house.pool
+    await rows.insert_team(pool, team_id, team_id)
+    for role in (*Role, "operator"):
+        key = mint(ids.new("key"), ids.uuid7().bytes * 2)
+        is_operator = role == "operator"
+        await rows.insert_key(
+            pool,
+            key,
+            team=team_id,
+            name=str(role),
+            role=Role.ADMIN if is_operator else Role(role),
+            operator=is_operator,
+        )
+        keys[str(role)] = key.token
+    return Team(server, team_id, keys)
+
+
+def pack(**files: str) -> bytes:
+    """A task pack as tar.gz: task.toml and some content that makes its digest."""
+    content = {"task.toml": 'version = "1.0"\n'} | files
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, text in content.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+async def upload(client: httpx.AsyncClient, content: bytes) -> str:
+    opened = await client.post("/v1/uploads")
+    assert opened.status_code == 201, opened.text
+    identifier: str = opened.json()["id"]
+    sent = await client.put(f"/v1/uploads/{identifier}/content", content=content)
+    assert sent.status_code == 200, sent.text
+    return identifier
+
+
+async def push(client: httpx.AsyncClient, task: str, content: bytes) -> dict[str, Any]:
+    """A revision that is uploaded and not built."""
+    made = await client.post(f"/v1/tasks/{task}/revisions", json={"upload": await upload(client, content)})
+    assert made.status_code in (200, 202), made.text
+    return made.json()
+
+
+def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The problem that a response is, checked for its shape."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    body = msgspec.json.decode(response.content, type=dict[str, Any])
+    assert body["code"] == code, body
+    assert body["status"] == status
+    assert body["request_id"] == response.headers["x-request-id"] != ""
+    assert body["type"] == f"/docs#problem-{code}"
+    assert body["retryable"] == ("retry-after" in response.headers)
+    return body
