@@ -38,6 +38,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7070
     public_url: str = ""
     """How users reach the API. Empty: http://<host>:<port>."""
+    api_url: str = ""
+    """Where the command line finds the API. Empty: the server of `home`, started when none runs."""
+    api_key: str = ""
+    """What the command line shows to the API. Empty: the key of the local server."""
     slots: Positive = 4
     """Trials that one dispatcher runs at a time."""
     build_slots: Positive = 2

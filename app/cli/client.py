@@ -1,0 +1,244 @@
+"""HTTP to the API: JSON in and out, pages, server-sent events that resume, uploads and downloads as streams.
+
+The standard library's client: a richer one costs more to import than most commands take.
+"""
+
+import contextlib
+import http.client
+import json
+import ssl
+import sys
+import time
+import uuid
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from app import settings as settings_module
+from app.settings import Settings
+
+TIMEOUT_SECONDS = 60.0
+CHUNK_BYTES = 1024 * 1024
+RETRIES = 5
+"""Of a request that may be repeated, while the server restarts."""
+
+
+class ApiError(click.ClickException):
+    """The API refused (its problem document says why), or could not be reached."""
+
+    def __init__(
+        self, message: str, *, status: int = 0, code: str = "", problem: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.problem = status, code, problem or {}
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
+
+
+class Event:
+    """One server-sent event."""
+
+    def __init__(self, name: str, identifier: str | None, data: str) -> None:
+        self.name, self.id = name, identifier
+        self.data: Any = json.loads(data) if data else None
+
+
+class Client:
+    """One server and one key. `position` is that of our latest write: every read after it shows it."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url, self._key = url.rstrip("/"), key
+        self.position: str | None = None
+        self._address = urlsplit(self.url)
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self._json("GET", path, query=query)
+
+    def get_waiting(self, path: str, seconds: int) -> Any:
+        """The thing when it has ended, or as it is after `seconds`."""
+        return self._json("GET", path, headers={"Prefer": f"wait={seconds}"})
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """A command. Sent again with the same idempotency key when nobody knows whether it arrived."""
+        return self._json("POST", path, body=body, headers={"Idempotency-Key": str(uuid.uuid4())})
+
+    def pages(self, path: str, *, limit: int | None = None, **query: Any) -> Iterator[Any]:
+        """The items of a list, page by page, at most `limit`."""
+        token: str | None = None
+        while True:
+            size = 200 if limit is None else min(200, limit)
+            page = self.get(path, page_size=size, page_token=token, **query)
+            yield from page["items"][:limit]
+            limit = None if limit is None else limit - len(page["items"])
+            token = page.get("next_page_token")
+            if not token or (limit is not None and limit <= 0):
+                return
+
+    def upload(self, path: str, file: BinaryIO, size: int) -> Any:
+        """PUT a file as the raw body."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        with self._answer("PUT", path, body=file, headers=headers) as answer:
+            return json.loads(answer.read())
+
+    def download(self, path: str, destination: Path) -> None:
+        """GET into a file; a file that is there is replaced when the new one is complete."""
+        aside = destination.with_name(f".{destination.name}.partial")
+        with self._answer("GET", path) as answer, aside.open("wb") as file:
+            while chunk := answer.read(CHUNK_BYTES):
+                file.write(chunk)
+        aside.replace(destination)
+
+    def stream(self, path: str, **query: Any) -> Generator[Event]:
+        """Server-sent events, over all reconnects, each once; returns after `end`."""
+        last: str | None = None
+        failures = 0
+        while True:
+            headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+            try:
+                with self._answer("GET", path, query=query, headers=headers) as answer:
+                    for event in _events(answer):
+                        failures = 0
+                        last = event.id or last
+                        if event.name == "end":
+                            return
+                        if event.name == "resync":
+                            last = None
+                        if event.name in ("reconnect", "resync"):
+                            break
+                        yield event
+            except (OSError, http.client.HTTPException) as error:
+                failures += 1
+                if failures > RETRIES:
+                    raise ApiError(f"the connection to {self.url} was lost ({error}); try again") from error
+            time.sleep(min(2.0, 0.1 * 2**failures))
+
+    def _json(
+        self, method: str, path: str, *, body: Any = None, query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:  # fmt: skip
+        encoded = None if body is None else json.dumps(body).encode()
+        sent = dict(headers or {}) | ({"Content-Type": "application/json"} if encoded is not None else {})
+        for attempt in range(RETRIES + 1):
+            try:
+                with self._answer(method, path, body=encoded, query=query, headers=sent) as answer:
+                    content = answer.read()
+                return json.loads(content) if content else None
+            except (OSError, http.client.HTTPException) as error:
+                if attempt == RETRIES:
+                    raise ApiError(
+                        f"{self.url} does not answer ({error}); is it running? See `seatrial status`"
+                    ) from error
+            except ApiError as error:
+                if attempt == RETRIES or not error.problem.get("retryable"):
+                    raise
+            time.sleep(0.1 * 2**attempt)
+        raise AssertionError("the loop returns or raises")
+
+    @contextlib.contextmanager
+    def _answer(
+        self, method: str, path: str, *, body: Any = None, query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Generator[http.client.HTTPResponse]:  # fmt: skip
+        """The answer when it is a success; raises ApiError with the problem's own words otherwise."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = self._address.path + path + (f"?{urlencode(given, doseq=True)}" if given else "")
+        sent = {"Authorization": f"Bearer {self._key}", "Accept": "application/json"} | dict(headers or {})
+        if self.position and method == "GET":
+            sent["Seatrial-After"] = self.position
+        connection = self._connect()
+        try:
+            connection.request(method, target, body=body, headers=sent)
+            answer = connection.getresponse()
+            self.position = answer.headers.get("Seatrial-Position") or self.position
+            if answer.status >= 400:
+                raise _refused(answer)
+            yield answer
+        finally:
+            connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._address.hostname or "127.0.0.1", self._address.port
+        if self._address.scheme == "https":
+            return http.client.HTTPSConnection(
+                host, port, timeout=TIMEOUT_SECONDS, context=ssl.create_default_context()
+            )
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")
+
+
+def connect(*, start: bool = False) -> Client:
+    """The server of the settings, or the one of this machine. `start`: start that one when none runs."""
+    try:
+        values = settings_module.load()
+    except settings_module.SettingsInvalid as error:
+        raise click.ClickException(str(error)) from error
+    if values.api_url:
+        if not values.api_key:
+            raise click.ClickException("SEATRIAL_API_URL is set; set SEATRIAL_API_KEY (or SEATRIAL_API_KEY_FILE) too")
+        return Client(values.api_url, values.api_key)
+    return _local(values, start=start)
+
+
+def _local(values: Settings, *, start: bool) -> Client:
+    from app.local import state
+
+    running = state.load(values.home_path)
+    if running is None or not running.ready:
+        if not start:
+            raise click.ClickException("no server runs on this machine; start one with `seatrial up --detach`")
+        from app.cli.machine import start_detached
+
+        start_detached(values)
+        running = state.load(values.home_path)
+    try:
+        key = values.api_key or state.key_file(values.home_path).read_text().strip()
+    except OSError as error:
+        raise click.ClickException(f"{state.key_file(values.home_path)}: {error.strerror}") from error
+    return Client(running.url if running else values.base_url, key)
+
+
+def _refused(answer: http.client.HTTPResponse) -> ApiError:
+    content = answer.read(64 * 1024)
+    try:
+        problem = json.loads(content)
+    except ValueError:
+        problem = {}
+    if not isinstance(problem, dict) or not problem.get("detail"):
+        return ApiError(f"the API answered {answer.status} {answer.reason}", status=answer.status)
+    lines = [str(problem["detail"])]
+    for one in problem.get("errors") or ():
+        lines.append(
+            f"  {one.get('pointer') or one.get('field') or ''}: {one.get('detail') or one.get('message') or ''}"
+        )
+    return ApiError("\n".join(lines), status=answer.status, code=str(problem.get("code", "")), problem=problem)
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[Event]:
+    """Parse the stream (WHATWG HTML, section 9.2.6)."""
+    name, identifier, data = "message", None, list[str]()
+    for raw in answer:
+        line = raw.decode().rstrip("\r\n")
+        if not line:
+            if data or name != "message":
+                yield Event(name, identifier, "\n".join(data))
+            name, identifier, data = "message", None, []
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        match field:
+            case "event":
+                name = value
+            case "id":
+                identifier = value
+            case "data":
+                data.append(value)
+            case _:
+                pass

@@ -1,0 +1,118 @@
+"""What commands print: tables for people, `--json` for programs, plain lines where there is no terminal."""
+
+import datetime
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+as_json = click.option("--json", "json_", is_flag=True, help="Print JSON, one document or one line an item.")
+
+
+def document(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def line(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as they must be; the last one is not padded."""
+    if not rows:
+        click.echo("nothing")
+        return
+    lines = [[heading.upper() for heading in headings], *[list(row) for row in rows]]
+    widths = [max(len(one[column]) for one in lines) for column in range(len(headings))]
+    for one in lines:
+        padded = [cell.ljust(width) for cell, width in zip(one[:-1], widths[:-1], strict=True)]
+        click.echo("  ".join([*padded, one[-1]]))
+
+
+def facts(pairs: Sequence[tuple[str, Any]]) -> None:
+    """Name and value, a line each; what is None is left out."""
+    shown = [(name, text(value)) for name, value in pairs if value is not None and value != ""]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        click.echo(f"{name.ljust(width)}  {value}")
+
+
+def text(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, dict):
+        return " ".join(f"{key}={text(one)}" for key, one in value.items())
+    return str(value)
+
+
+def number(value: float | None) -> str:
+    """A score: three digits."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def reward(value: float | None) -> str:
+    """A reward as short as it is: 1.0, 0.5, 0.3333."""
+    return "-" if value is None else str(round(value, 4))
+
+
+def short(digest: str | None) -> str:
+    """sha256:9f2c… of a digest."""
+    if not digest:
+        return "-"
+    name, _, rest = digest.partition(":")
+    return f"{name}:{rest[:12]}…" if rest else digest[:12]
+
+
+def when(stamp: str | None) -> str:
+    """A time of the API in local time, to the second."""
+    if not stamp:
+        return "-"
+    return datetime.datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def took(begin: str | None, end: str | None) -> str:
+    if not begin or not end:
+        return "-"
+    seconds = (datetime.datetime.fromisoformat(end) - datetime.datetime.fromisoformat(begin)).total_seconds()
+    return f"{seconds:.1f} s"
+
+
+class Status:
+    """One line that is written over on a terminal, and not written at all without one."""
+
+    def __init__(self) -> None:
+        self._live = sys.stdout.isatty()
+        self._shown = False
+
+    def set(self, words: str) -> None:
+        if self._live:
+            columns = max(20, (click.get_text_stream("stdout").isatty() and _columns()) or 80)
+            click.echo(f"\r\x1b[2K{words[: columns - 1]}", nl=False)
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            click.echo("\r\x1b[2K", nl=False)
+            self._shown = False
+
+    def say(self, words: str, style: Callable[[str], str] = str) -> None:
+        """A line that stays, above the status."""
+        self.clear()
+        click.echo(style(words) if self._live else words)
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def dim(words: str) -> str:
+    return click.style(words, dim=True)
+
+
+def failure(one: dict[str, Any] | None) -> str:
+    """`verifier.timed_out (verify, task)`."""
+    return "-" if not one else f"{one['code']} ({one['phase']}, {one['fault']})"
