@@ -1,5 +1,7 @@
 """The real servers that tests run against: one Postgres, one NATS and one container engine a session, a fresh database a test."""
 
+import contextlib
+import fcntl
 import importlib.util
 import itertools
 import shutil
@@ -30,10 +32,23 @@ def memory_folder() -> Iterator[Path]:
     """A folder on tmpfs where that is large enough, else on disk; other accounts may walk through it."""
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * 1024**3
-    folder = Path(tempfile.mkdtemp(prefix="seatrial-test-", dir=memory if roomy else None))
+    parent = memory if roomy else Path(tempfile.gettempdir())
+    _remove_left_behind(parent)
+    folder = Path(tempfile.mkdtemp(prefix="seatrial-new-", dir=parent))
     folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = folder.rename(folder.with_name(folder.name.replace("-new-", "-test-")))
+        yield folder
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """Folders of sessions that were killed: nobody holds their lock."""
+    for folder in parent.glob("seatrial-test-*"):
+        with contextlib.suppress(OSError), (folder / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
