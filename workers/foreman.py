@@ -32,9 +32,9 @@ from app.domain.refusal import Refused
 from app.domain.registry import Draft, Meta, decode
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
+from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer, NewWork, Recorded, Refusal, Unit
 from app.eventlog.read import read_stream
-from app.eventlog.drafts import unit_of
 from app.settings import Settings
 from workers.follower import Follower
 from workers.looper import Bell, repeat, together

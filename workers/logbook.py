@@ -4,12 +4,11 @@ A chunk is redacted together with its predecessor from the same source, because 
 Publishing never holds the work up: without NATS chunks are missing from the live view and stay in the file.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from app.boot import House
 from app.bus.logs import LogChunk, LogPublisher, encode
-from app.vault.redaction import Redactor
+from app.vault.redaction import NOTHING, Redactor, Secrets
 
 LIMIT_BYTES = 32 * 1024**2
 """Of the kept file. What comes after is published still, and the file says that it was cut."""
@@ -30,10 +29,10 @@ class Logbook:
         attempt: int,
         path: Path,
         execution: str | None = None,
-        redactor: Callable[[], Redactor] = Redactor,
+        secrets: Secrets = NOTHING,
     ) -> None:
         self.path, self.truncated = path, False
-        self._house, self._owner, self._execution, self._new_redactor = house, owner, execution, redactor
+        self._house, self._owner, self._execution, self._secrets = house, owner, execution, secrets
         self._publisher = LogPublisher(house.bus, team=team, kind=kind, owner=owner)
         self._file = path.open("wb")
         self._size = 0
@@ -42,7 +41,7 @@ class Logbook:
 
     def write(self, phase: str, stream: str, text: str) -> None:
         """Take a chunk of a source, which is a phase's stream (stdout, stderr, system)."""
-        redactor = self._redactors.setdefault((phase, stream), self._new_redactor())
+        redactor = self._redactors.setdefault((phase, stream), Redactor(self._secrets))
         self._put(phase, stream, redactor.feed(text.encode(errors="replace")))
 
     async def close(self) -> None:

@@ -14,8 +14,8 @@ from app.domain.events import TrialAdmitted, TrialQueued
 from app.domain.registry import Draft, Meta, decode
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
-from app.eventlog.model import NewWork, Recorded
 from app.eventlog.drafts import unit_of
+from app.eventlog.model import NewWork, Recorded
 from app.settings import Settings
 from workers.follower import Follower
 from workers.looper import Bell, repeat, together

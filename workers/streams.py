@@ -14,9 +14,9 @@ from app.boot import House
 from app.domain import evaluation, evidence, revision, run, trial
 from app.domain.refusal import Refused
 from app.domain.registry import Draft, Event, Meta, decode
+from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer, NewWork, Outcome, Recorded, Refusal
 from app.eventlog.read import read_stream
-from app.eventlog.drafts import unit_of
 
 TRIES = 8
 

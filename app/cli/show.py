@@ -88,8 +88,7 @@ class Status:
 
     def set(self, words: str) -> None:
         if self._live:
-            columns = max(20, (click.get_text_stream("stdout").isatty() and _columns()) or 80)
-            click.echo(f"\r\x1b[2K{words[: columns - 1]}", nl=False)
+            click.echo(f"\r\x1b[2K{words[: _columns() - 1]}", nl=False)
             self._shown = True
 
     def clear(self) -> None:

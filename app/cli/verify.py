@@ -16,7 +16,7 @@ def verify(archive: Path, json_: bool) -> None:
 
     Archives are not signed yet: this shows that an archive is whole, not who made it.
     """
-    from app.evidence.archive import check
+    from app.evidence.check import check
 
     found = check(archive)
     if json_:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import app
 from app import settings as settings_module
-from app.evidence.archive import check
+from app.evidence.check import check
 from app.images import dockerfile
 from app.local import baseimage, engine, state
 from app.local.errors import LocalError, NotRunning

@@ -16,7 +16,7 @@ from app.domain.pack_lint import lint
 from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
-from app.vault.redaction import Redactor
+from app.vault.redaction import NOTHING
 from workers.builder.build.port import Backend, BuildFailure, BuildLine, BuildSpec
 from workers.lease import Crew, Lease
 from workers.logbook import Logbook
@@ -143,8 +143,7 @@ def _spec(settings: Settings, lease: Lease, state: revision.Revision, folder: Pa
 def _failed(
     failed: Failure, message: str, *, errors: str | None = None, log_key: str | None = None
 ) -> revision.FailBuild:
-    redactor = Redactor()
-    clean = (redactor.feed(message.encode(errors="replace")) + redactor.flush()).decode(errors="replace")
+    clean = NOTHING.mask_text(message)
     return revision.FailBuild(failure=failed, message=clean[:MESSAGE_LIMIT], errors=errors, log_key=log_key)
 
 

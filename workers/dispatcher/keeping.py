@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from app.domain.execution import FILES, LOG, RESULT, ExecutionRecord, StoredFile
 from app.objects import keys
 from app.objects.port import ObjectMissing, ObjectStore
-from app.vault.redaction import Redactor
+from app.vault.redaction import Redactor, Secrets
 
 FILE_LIMIT_BYTES = 512 * 1024**2
 TOTAL_LIMIT_BYTES = 2 * 1024**3
@@ -36,14 +36,12 @@ class Kept(msgspec.Struct, frozen=True):
     log_digest: str
 
 
-async def keep(
-    objects: ObjectStore, execution_id: str, folder: Path, log: Path, redactor: Callable[[], Redactor]
-) -> Kept:
+async def keep(objects: ObjectStore, execution_id: str, folder: Path, log: Path, secrets: Secrets) -> Kept:
     """Store the regular files below `folder` and the (already redacted) log. Raises what the store raises."""
     paths, omitted = await asyncio.to_thread(_walk, folder)
     files: list[StoredFile] = []
     for path in paths:
-        stored = await objects.put_blob(_redacted(folder / path, redactor()))
+        stored = await objects.put_blob(_redacted(folder / path, Redactor(secrets)))
         files.append(StoredFile(path=path, sha256=stored.sha256, size_bytes=stored.size_bytes))
     listing = msgspec.json.encode(tuple(files), order="deterministic")
     await objects.put_new(keys.execution(execution_id, FILES), listing)

@@ -34,7 +34,7 @@ from app.domain.registry import decode
 from app.eventlog.read import read_stream
 from app.objects.port import StoreError
 from app.settings import Settings
-from app.vault.redaction import Redactor
+from app.vault.redaction import NOTHING
 from workers.dispatcher import keeping, plan, verdict
 from workers.dispatcher.harness import locate
 from workers.dispatcher.harness.model import LogChunk, TrialObservation, TrialSpec
@@ -248,7 +248,7 @@ class Attempt:
 
     async def _record(self, seen: TrialObservation, judged: verdict.Verdict, logbook: Logbook, *, pinned: bool) -> None:
         """Store what the execution left, result.json last; then say how it ended."""
-        message = None if judged.message is None else _clean(judged.message)
+        message = None if judged.message is None else NOTHING.mask_text(judged.message)
         valid = verdict.validity(seen, executions=self.state.executions, pinned=pinned)
         timings = {
             timing.phase: round((timing.finished_at - timing.started_at) * 1000)
@@ -257,7 +257,7 @@ class Attempt:
         }
 
         async def store() -> tuple[ExecutionRecord, str, str]:
-            kept = await keeping.keep(self.house.objects, self.execution_id, seen.files, logbook.path, Redactor)
+            kept = await keeping.keep(self.house.objects, self.execution_id, seen.files, logbook.path, NOTHING)
             record = ExecutionRecord(
                 execution_id=self.execution_id,
                 trial_id=self.lease.work_id,
@@ -276,7 +276,7 @@ class Attempt:
                 harness_digest=seen.harness.overlay_digest,
                 timings_ms=timings,
                 exceptions=tuple(
-                    Raised(one.type, one.phase, _clean(one.message)[: verdict.MESSAGE_LIMIT], one.step)
+                    Raised(one.type, one.phase, NOTHING.mask_text(one.message)[: verdict.MESSAGE_LIMIT], one.step)
                     for one in seen.exceptions
                 ),
                 files_digest=kept.files_digest,
@@ -359,8 +359,3 @@ def _command(
         )
     failed = record.failure or failure("internal.unknown")
     return trial.Fail(failure=failed, message=record.message or "", execution_id=record.execution_id, result=result)
-
-
-def _clean(text: str) -> str:
-    redactor = Redactor()
-    return (redactor.feed(text.encode(errors="replace")) + redactor.flush()).decode(errors="replace")
