@@ -19,10 +19,27 @@ def verify(archive: Path, json_: bool) -> None:
     from app.evidence.check import check
 
     found = check(archive)
+    problems = [{"code": one.code.value, "path": one.path, "detail": one.detail} for one in found.problems]
     if json_:
-        import msgspec
-
-        click.echo(msgspec.json.encode(found).decode())
-    else:
-        click.echo(str(found))
+        show.document({"ok": found.ok, "sha256": found.sha256, "files": found.files, "problems": problems})
+        sys.exit(0 if found.ok else 1)
+    for one in problems:
+        click.echo(f"{archive}: {one['code']}: {one['path']} {one['detail']}".rstrip())
+    if found.ok and found.provenance is not None:
+        said = found.provenance
+        rewards = [record.reward for record in said.trials if record.reward is not None]
+        mean = sum(rewards) / len(rewards) if rewards else None
+        click.echo(f"{archive}: whole; {found.files} files, each as its manifest says")
+        show.facts(
+            [
+                ("sha256", found.sha256),
+                ("run", f"{said.run_number}  {said.run_id}"),
+                ("evaluation", said.evaluation_id),
+                ("pack", said.pack.pack_digest),
+                ("image", said.build.image.digest),
+                ("agent", said.agent.name),
+                ("score", f"{show.number(mean)}  ({len(rewards)} of {len(said.trials)} scored)"),
+                ("signature", "none yet"),
+            ]
+        )
     sys.exit(0 if found.ok else 1)
