@@ -1,0 +1,37 @@
+"""Settings come from the environment; a wrong one is named, its value never shown."""
+
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings, SettingsInvalid, load
+
+
+def test_nothing_has_to_be_set() -> None:
+    assert load({}) == Settings()
+
+
+def test_a_variable_that_nobody_reads_is_refused_by_name() -> None:
+    with pytest.raises(SettingsInvalid, match="SEATRIAL_SLOTZ is not a setting"):
+        load({"SEATRIAL_SLOTZ": "3"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("SEATRIAL_SLOTS", "none"), ("SEATRIAL_SLOTS", "0"), ("SEATRIAL_HTTP_PORT", "70000")]
+)
+def test_a_wrong_value_is_refused_with_the_variables_name_and_without_the_value(variable: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid) as refused:
+        load({variable: value})
+    assert str(refused.value).startswith(f"{variable}: ")
+
+
+def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("postgresql://u:secret@host/db\n")
+    assert load({"SEATRIAL_DATABASE_URL_FILE": str(file)}).database_url == "postgresql://u:secret@host/db"
+    with pytest.raises(SettingsInvalid, match="SEATRIAL_DATABASE_URL_FILE"):
+        load({"SEATRIAL_DATABASE_URL_FILE": str(tmp_path / "missing")})
+
+
+def test_other_variables_are_none_of_ours() -> None:
+    assert load({"PATH": "/bin", "SEA": "1"}) == Settings()
