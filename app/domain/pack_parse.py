@@ -1,7 +1,7 @@
 """task.toml and the names of a pack's files -> `Pack`, or `PackInvalid` with everything that is wrong.
 
 Pure. Harbor 0.26.0 is the measure: what it refuses is refused here, and what it drops silently is a warning here. Three
-things are stricter: a schema version that does not exist yet, numbers written as strings, and limits of zero or less.
+things are stricter: a schema version that does not exist yet, numbers written as strings, and limits of zero, less or infinity.
 """
 
 import re
