@@ -25,12 +25,16 @@ from types import TracebackType
 from typing import Self
 
 import asyncpg
+import msgspec
+import structlog
 
 from app.eventlog.connect import LOST, Connection, Session, connect
 from app.eventlog.incarnation import current_incarnation
 from app.eventlog.model import LogUnavailable, Outcome, Refusal, Unit, WrongIncarnation
 from app.eventlog.statements import statement
 from app.eventlog.units import names, row, size_bytes, validate
+
+log = structlog.get_logger()
 
 GROUP_UNITS = 256
 GROUP_BYTES = 1 << 20
@@ -40,7 +44,15 @@ BELL_SECONDS = 0.005
 WRONG_INCARNATION = "SEA01"
 """The SQLSTATE of eventlog.append for a caller of another life."""
 
-_Waiting = tuple[Unit, asyncio.Future[Outcome]]
+
+class Queued(msgspec.Struct, frozen=True, eq=False):
+    """A unit and its caller, who waits for the outcome."""
+
+    unit: Unit
+    names: set[tuple[str, ...]]
+    size_bytes: int
+    since: float
+    outcome: asyncio.Future[Outcome]
 
 
 async def append_direct(connection: Connection, units: Sequence[Unit], incarnation: uuid.UUID) -> list[Outcome]:
@@ -76,7 +88,7 @@ class Appender:
         self._url, self._patience, self._drain = url, patience_seconds, drain_seconds
         self.groups = 0
         """Groups sent so far."""
-        self._queue: collections.deque[_Waiting] = collections.deque()
+        self._queue: collections.deque[Queued] = collections.deque()
         self._room = asyncio.Semaphore(QUEUE_UNITS)
         self._units_wait, self._news, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
@@ -123,11 +135,11 @@ class Appender:
         async with self._room:
             if self._dead is not None:
                 raise self._dead
-            waiting: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-            self._queue.append((unit, waiting))
+            outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            self._queue.append(Queued(unit, names(unit), size_bytes(unit), time.monotonic(), outcome))
             self._idle.clear()
             self._units_wait.set()
-            return await waiting
+            return await outcome
 
     async def _run(self) -> None:
         while True:
@@ -140,39 +152,46 @@ class Appender:
             except asyncio.CancelledError:
                 self._fail(group, self._dead or LogUnavailable("the appender was closed"))
                 raise
+            except Exception as error:
+                log.exception("a group could not be written", units=len(group))
+                self._fail(group, error)
             if not self._queue:
                 self._units_wait.clear()
                 self._idle.set()
 
-    async def _write(self, group: list[_Waiting]) -> None:
+    async def _write(self, group: list[Queued]) -> None:
+        if not group:
+            return
         try:
-            outcomes = await self._send([unit for unit, _ in group], alone=len(group) == 1)
+            outcomes = await self._send(group)
         except WrongIncarnation as error:
             self._dead = error
             self._fail([*group, *self._queue], error)
             self._queue.clear()
-            return
         except LogUnavailable as error:
             self._fail(group, error)
-            return
         except (asyncpg.PostgresError, asyncpg.DataError) as error:
             if len(group) == 1:
                 self._fail(group, error)
                 return
             for one in group:
                 await self._write([one])
-            return
-        self._news.set()
-        for (_, waiting), outcome in zip(group, outcomes, strict=True):
-            if not waiting.done():
-                waiting.set_result(outcome)
+        else:
+            self._news.set()
+            for queued, outcome in zip(group, outcomes, strict=True):
+                if not queued.outcome.done():
+                    queued.outcome.set_result(outcome)
 
-    async def _send(self, units: list[Unit], *, alone: bool) -> list[Outcome]:
-        """Send until there is an answer, or patience ends. Only a unit `alone` is sent again after a passing refusal:
-        a group is divided first, because it may be the cause."""
+    async def _send(self, group: list[Queued]) -> list[Outcome]:
+        """Send until there is an answer, or the oldest caller's patience ends.
+
+        Only a unit that is alone is sent again after a refusal that may pass: a group is divided first, because it may be
+        the cause.
+        """
         if self._dead is not None:
             raise self._dead
-        rows, deadline, pause = [row(unit) for unit in units], time.monotonic() + self._patience, 0.02
+        rows, pause = [row(queued.unit) for queued in group], 0.02
+        deadline = min(queued.since for queued in group) + self._patience
         while True:
             try:
                 connection = self._connection or await self._connect()
@@ -184,11 +203,11 @@ class Appender:
                 self._disconnect()
                 cause = error
             except asyncpg.PostgresError as error:
-                if not (alone and _passing(error)):
+                if len(group) > 1 or not _passing(error):
                     raise _translated(error) from error
                 cause = error
             if time.monotonic() > deadline:
-                raise LogUnavailable(f"the log did not answer for {self._patience:.0f} s: {cause}") from cause
+                raise LogUnavailable(f"the log did not answer for {self._patience:g} s: {cause}") from cause
             await asyncio.sleep(pause)
             pause = min(1.0, pause * 2)
 
@@ -209,10 +228,10 @@ class Appender:
             self._connection = None
 
     @staticmethod
-    def _fail(group: list[_Waiting], error: Exception) -> None:
-        for _, waiting in group:
-            if not waiting.done():
-                waiting.set_exception(error)
+    def _fail(group: list[Queued], error: Exception) -> None:
+        for queued in group:
+            if not queued.outcome.done():
+                queued.outcome.set_exception(error)
 
     async def _ring(self) -> None:
         connection: Session | None = None
@@ -233,26 +252,25 @@ class Appender:
                 connection.terminate()
 
 
-def take_group(queue: collections.deque[_Waiting]) -> list[_Waiting]:
+def take_group(queue: collections.deque[Queued]) -> list[Queued]:
     """Take the oldest units that share no name off the queue; whoever shares one with an older unit waits."""
-    group: list[_Waiting] = []
-    later: list[_Waiting] = []
+    group: list[Queued] = []
+    later: list[Queued] = []
     touched: set[tuple[str, ...]] = set()
     size = 0
     while queue and len(group) < GROUP_UNITS:
-        unit, waiting = queue.popleft()
-        if waiting.done():  # its caller was cancelled before it was sent
+        queued = queue.popleft()
+        if queued.outcome.done():  # its caller was cancelled before it was sent
             continue
-        if group and size + size_bytes(unit) > GROUP_BYTES:
-            later.append((unit, waiting))
+        if group and size + queued.size_bytes > GROUP_BYTES:
+            later.append(queued)
             break
-        mine = names(unit)
-        if touched.isdisjoint(mine):
-            group.append((unit, waiting))
-            size += size_bytes(unit)
+        if touched.isdisjoint(queued.names):
+            group.append(queued)
+            size += queued.size_bytes
         else:
-            later.append((unit, waiting))
-        touched |= mine
+            later.append(queued)
+        touched |= queued.names
     queue.extendleft(reversed(later))
     return group
 

@@ -21,6 +21,7 @@ LOCK = 0x5EA7_81A1
 """The advisory lock of whoever migrates."""
 OLDEST_SERVER = 18_00_00
 LOCK_SECONDS = 5
+PAUSE_SECONDS = 0.2
 NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 NO_TRANSACTION = "-- no-transaction"
 
@@ -157,7 +158,7 @@ async def _apply(connection: Session, migration: Migration, tries: int = 5) -> N
         except asyncpg.PostgresError as error:
             if not left or not _passes(error):
                 raise MigrationFailed(f"{migration.name}: {error}") from error
-            await asyncio.sleep(0.2 * (tries - left))
+            await asyncio.sleep(PAUSE_SECONDS * (tries - left))
 
 
 async def _remember(connection: Session, migration: Migration) -> None:

@@ -13,6 +13,8 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
+import asyncpg
+
 from app.eventlog.connect import LOST, Connection, Session, connect
 from app.eventlog.incarnation import current_incarnation
 from app.eventlog.model import Recorded, WrongIncarnation
@@ -93,18 +95,20 @@ async def writers(connection: Connection) -> frozenset[str]:
 
 
 async def settle(connection: Connection, *, patience_seconds: float = 5) -> int:
-    """The greatest position up to which all is decided, waiting for gaps that are open now; persists it.
+    """A position up to which all is decided, and all that is visible now is; it is kept as the high water.
 
-    When a writer outlives the patience, the answer is the end of the contiguous prefix.
+    When a writer at a gap outlives the patience, the answer is the end of the contiguous prefix.
     """
     deadline = time.monotonic() + patience_seconds
-    tail = Tail(connection, await high_water(connection))
-    while await tail.read() or (tail.waits and time.monotonic() < deadline):
+    target = await connection.fetchval(statement("read_last_position"))
+    start = await high_water(connection)
+    tail = Tail(connection, start)
+    while tail.after < target and (await tail.read() or (tail.waits and time.monotonic() < deadline)):
         if tail.waits:
             await asyncio.sleep(GAP_SECONDS)
-    if tail.decided > 0:
-        await connection.execute(statement("raise_high_water"), tail.decided)
-    return tail.decided
+    settled = max(start, tail.decided)
+    await connection.execute(statement("raise_high_water"), settled)
+    return settled
 
 
 async def follow(
@@ -137,7 +141,7 @@ async def follow(
                         async with asyncio.timeout(poll):
                             await bell.wait()
                     poll = min(POLL_SECONDS[1], poll * 2)
-        except LOST:
+        except (*LOST, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError):
             await asyncio.sleep(pause)
             pause = min(1.0, pause * 2)
 

@@ -45,13 +45,12 @@ as $$
 declare
     forgotten integer;
 begin
-    with old as (
-        select team, key from eventlog.idempotency
+    delete from eventlog.idempotency
+    where ctid = any (array(
+        select ctid from eventlog.idempotency
         where recorded_at < least(before, now() - interval '1 day')
         order by recorded_at limit at_most
-        for update skip locked
-    )
-    delete from eventlog.idempotency as i using old where i.team = old.team and i.key = old.key;
+        for update skip locked));                        -- locked, so its ctid stays
     get diagnostics forgotten = row_count;
     return forgotten;
 end $$;

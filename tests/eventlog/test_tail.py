@@ -216,6 +216,36 @@ async def test_the_high_water_never_passes_an_undecided_position(database: str) 
         assert await high_water(two) == 3, "it only grows"
 
 
+async def test_settling_ends_also_while_others_keep_writing(database: str) -> None:
+    async with Appender(database) as appender, opened(database) as connection:
+        over = False
+
+        async def client(number: int) -> None:
+            version = 0
+            while not over:
+                await appender.append(unit(f"s{number}", version))
+                version += 1
+
+        clients = [asyncio.create_task(client(n)) for n in range(8)]
+        visible = 0
+        while visible < 50:
+            visible = await connection.fetchval(statement("read_last_position"))
+        async with asyncio.timeout(20):
+            assert await settle(connection) >= visible
+        over = True
+        await asyncio.gather(*clients)
+
+
+async def test_the_jump_to_a_new_life_is_passed(database: str) -> None:
+    async with opened(database, None) as owner:
+        await write(owner, unit("a"))
+        restored = await open_incarnation(owner, 1000)
+        await write(owner, unit("b"))
+        tail = Tail(owner)
+        seen = await tail.read() + await tail.read()
+        assert [e.position for e in seen] == [1, restored.first_position, restored.first_position + 1]
+
+
 async def test_small_batches_say_the_same_as_large_ones(database: str) -> None:
     async with opened(database) as connection:
         for number in range(7):
