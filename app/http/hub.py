@@ -160,10 +160,13 @@ class Hub:
                     if not follower.put(frame):
                         self.metrics.dropped.inc()
 
-    def frame(self, recorded: Recorded) -> Frame:
+    def envelope(self, recorded: Recorded) -> bytes:
         house = self.house
-        data = envelope.encode(recorded, instance=house.settings.instance, incarnation=house.incarnation)
-        mark = cursors.bound(recorded.team, house.incarnation, recorded.position)
+        return envelope.encode(recorded, instance=house.settings.instance, incarnation=house.incarnation)
+
+    def frame(self, recorded: Recorded) -> Frame:
+        mark = cursors.bound(recorded.team, self.house.incarnation, recorded.position)
+        data = self.envelope(recorded)
         sent = b"id: %s\nevent: %s\ndata: %s\n\n" % (mark.encode(), recorded.type.encode(), data)
         return Frame(recorded.position, recorded.type, sent)
 

@@ -13,7 +13,7 @@ from app.http.door import Door
 from app.http.hub import Hub
 from app.http.metrics import Metrics
 from app.http.request import StrictRequest
-from app.http.routes import keys, pages, revisions, runs, system, uploads
+from app.http.routes import agents, events, files, keys, logs, pages, revisions, runs, system, trials, uploads
 from app.http.state import Process
 
 BODY_BYTES = 1024 * 1024
@@ -25,6 +25,11 @@ HANDLERS: tuple[Any, ...] = (
     *uploads.HANDLERS,
     *revisions.HANDLERS,
     *runs.HANDLERS,
+    *trials.HANDLERS,
+    *events.HANDLERS,
+    *logs.HANDLERS,
+    *files.HANDLERS,
+    *agents.HANDLERS,
 )
 
 

@@ -78,6 +78,12 @@ def message(event: str, data: dict[str, str]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (event.encode(), msgspec.json.encode(data))
 
 
+async def restart(url: str) -> AsyncGenerator[bytes]:
+    """The stream of a cursor that the log does not know any more: begin again from nothing, without an id."""
+    yield RETRY
+    yield b"id\n" + message("resync", {"reason": "restored", "url": url})  # an empty id: the client forgets its own
+
+
 async def past(house: House, selection: Selection, after: int, up_to: int) -> AsyncGenerator[list[Recorded]]:
     """The events after one position, at least up to another that is decided. By the timeline, which has an index for
     each selection; what that view has not reached yet comes from the log itself."""
@@ -102,7 +108,17 @@ async def past(house: House, selection: Selection, after: int, up_to: int) -> As
 async def events(
     house: House, hub: Hub, selection: Selection, after: int, ends: Ends, *, url: str
 ) -> AsyncGenerator[bytes]:
-    """The stream. `url` is where the thing itself can be read, for whoever must begin again."""
+    """The stream. `url` is where the thing itself can be read, for whoever must begin again.
+
+    Who asks for some types only is sent those, and the stream still ends by what `ends` needs to see.
+    """
+    asked = frozenset(selection.types)
+    if asked:
+        selection = msgspec.structs.replace(selection, types=tuple(sorted(asked | ends.types)))
+
+    def wanted(type_name: str) -> bool:
+        return not asked or type_name in asked
+
     with hub.follow(selection) as follower:
         yield RETRY
         await _remember(house, selection, after, ends)
@@ -112,7 +128,8 @@ async def events(
                 last = batch[-1].position
                 for recorded in batch:
                     ends.see(recorded.type)
-                yield b"".join(hub.frame(recorded).data for recorded in batch)
+                if sent := b"".join(hub.frame(one).data for one in batch if wanted(one.type)):
+                    yield sent
         deadline = time.monotonic() + LIFETIME_SECONDS
         while not ends.done:
             left = deadline - time.monotonic()
@@ -132,7 +149,7 @@ async def events(
                 ends.see(frame.type)
             if fresh:
                 last = fresh[-1].position
-            yield b"".join(frame.data for frame in fresh) if fresh else HEARTBEAT
+            yield b"".join(frame.data for frame in fresh if wanted(frame.type)) or HEARTBEAT
         yield message("end", {"url": url})
 
 

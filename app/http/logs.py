@@ -1,0 +1,201 @@
+"""The output of a trial or a build: what was archived, what is still in the stream of the last day, what comes.
+
+Each chunk has a sequence that grows over all attempts of its owner, so the place in a log is one number. An attempt that
+was lost with its worker has no archive; its chunks are taken from the stream as long as that has them.
+"""
+
+import asyncio
+import collections
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+
+import msgspec
+import nats.errors
+
+from app.boot import House
+from app.bus.connection import NotConnected
+from app.bus.logs import LogChunk, NotALogChunk, decode, encode, follow_log, read_log
+from app.http.hub import Closed, Dropped, Follower, Hub, Selection
+from app.http.sse import HEARTBEAT, HEARTBEAT_SECONDS, LIFETIME_SECONDS, RETRY, message
+from app.objects import ObjectMissing, ObjectStore
+
+LOST_CHUNKS = 10_000
+"""At most so many chunks of lost attempts are taken from the stream."""
+QUEUE_CHUNKS = 500
+BATCH_CHUNKS = 200
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose log it is, as far as that is known now."""
+
+    kind: str
+    """trial or revision."""
+    id: str
+    team: str
+    archives: tuple[str, ...]
+    """Keys of archived logs, one an attempt, in their order. They need not be there."""
+    ended: bool
+    """Nothing more comes."""
+    ends: tuple[str, ...]
+    """The events that end it."""
+
+
+Reader = Callable[[], Awaitable[Owner]]
+"""Looks at the owner of a log anew."""
+Taken = LogChunk | Exception | None
+"""What a reader gets: a chunk, the reason to break off, or None for "it has ended"."""
+
+
+class LogPage(msgspec.Struct, frozen=True):
+    items: tuple[LogChunk, ...]
+    more: bool
+
+
+async def page(house: House, owner: Owner, after: int, limit: int) -> LogPage:
+    """At most `limit` chunks with a sequence after `after`, of what there is now."""
+    found: list[LogChunk] = []
+    async with contextlib.aclosing(past(house, owner, after)) as chunks:
+        async for chunk in chunks:
+            found.append(chunk)
+            if len(found) > limit:
+                break
+    return LogPage(tuple(found[:limit]), len(found) > limit)
+
+
+async def past(house: House, owner: Owner, after: int) -> AsyncGenerator[LogChunk]:
+    """The chunks after a sequence that can be had now, in order, each once."""
+    present = [key for key in owner.archives if await house.objects.stat(key) is not None]
+    complete = owner.ended and len(present) == len(owner.archives)
+    live = collections.deque[LogChunk]() if complete else collections.deque(await _streamed(house, owner, after))
+    last = after
+    for key in present:
+        async with contextlib.aclosing(_archived(house.objects, key, after)) as chunks:
+            async for chunk in chunks:
+                while live and live[0].sequence < chunk.sequence:
+                    if (lost := live.popleft()).sequence > last:
+                        last = lost.sequence
+                        yield lost
+                if chunk.sequence > last:
+                    last = chunk.sequence
+                    yield chunk
+    for chunk in live:
+        if chunk.sequence > last:
+            last = chunk.sequence
+            yield chunk
+
+
+async def stream(house: House, hub: Hub, read: Reader, owner: Owner, after: int, *, url: str) -> AsyncGenerator[bytes]:
+    """The log as server-sent events, until its owner has ended and all was sent. `read` looks at the owner anew."""
+    selection = Selection(team=owner.team, stream=owner.id, types=owner.ends)
+    deadline = time.monotonic() + LIFETIME_SECONDS
+    last = after
+    with hub.follow(selection) as follower:
+        yield RETRY
+        queue: asyncio.Queue[Taken] = asyncio.Queue(QUEUE_CHUNKS)
+        owner = await read()  # it may have ended before the hub took over
+        stop = asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+        if not owner.ended:
+            tasks = [
+                asyncio.create_task(_pump(house, owner, last, queue, stop), name="logs.pump"),
+                asyncio.create_task(_watch(follower, queue), name="logs.watch"),
+            ]
+        try:
+            while not owner.ended:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    yield message("reconnect", {"reason": "lifetime"})
+                    return
+                taken = await _taken(queue, min(HEARTBEAT_SECONDS, left))
+                fresh = [one for one in taken if isinstance(one, LogChunk) and one.sequence > last]
+                if fresh:
+                    last = fresh[-1].sequence
+                    yield b"".join(map(frame, fresh))
+                elif not taken:
+                    yield HEARTBEAT
+                for one in taken:
+                    if isinstance(one, Closed):
+                        yield message("reconnect", {"reason": "draining"})
+                        return
+                    if one is None or isinstance(one, Dropped):
+                        owner = msgspec.structs.replace(await read(), ended=True)
+        finally:
+            stop.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    async with contextlib.aclosing(past(house, owner, last)) as chunks:
+        async for batch in _batches(chunks):
+            yield b"".join(map(frame, batch))
+    yield message("end", {"url": url})
+
+
+def frame(chunk: LogChunk) -> bytes:
+    return b"id: %d\nevent: log\ndata: %s\n\n" % (chunk.sequence, encode(chunk))
+
+
+async def _archived(objects: ObjectStore, key: str, after: int) -> AsyncGenerator[LogChunk]:
+    """The lines of an archived log; what is no chunk is passed over."""
+    rest = b""
+    with contextlib.suppress(ObjectMissing):
+        async with contextlib.aclosing(objects.open(key)) as pieces:
+            async for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    with contextlib.suppress(NotALogChunk):
+                        if (chunk := decode(line)).sequence > after:
+                            yield chunk
+
+
+async def _streamed(house: House, owner: Owner, after: int) -> Sequence[LogChunk]:
+    """What the stream of the last day still has; nothing while NATS is away."""
+    try:
+        return await read_log(
+            house.bus, team=owner.team, kind=owner.kind, owner=owner.id, after=after, limit=LOST_CHUNKS
+        )
+    except (NotConnected, nats.errors.Error, TimeoutError):
+        return ()
+
+
+async def _pump(house: House, owner: Owner, after: int, queue: asyncio.Queue[Taken], stop: asyncio.Event) -> None:
+    """Archived attempts, then the stream as it goes on. Blocks while the reader is slow."""
+    async with contextlib.aclosing(past(house, owner, after)) as chunks:
+        async for chunk in chunks:
+            await queue.put(chunk)
+            after = chunk.sequence
+    following = follow_log(house.bus, team=owner.team, kind=owner.kind, owner=owner.id, after=after, stop=stop)
+    async for chunk in following:
+        await queue.put(chunk)
+
+
+async def _watch(follower: Follower, queue: asyncio.Queue[Taken]) -> None:
+    """Tell the reader when the owner has ended."""
+    try:
+        while not await follower.take(HEARTBEAT_SECONDS):
+            pass
+        await queue.put(None)
+    except (Closed, Dropped) as error:
+        await queue.put(error)
+
+
+async def _taken(queue: asyncio.Queue[Taken], seconds: float) -> list[Taken]:
+    """All that waits, at least one unless nothing comes for `seconds`."""
+    taken: list[Taken] = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            taken.append(await queue.get())
+    while not queue.empty() and len(taken) < BATCH_CHUNKS:
+        taken.append(queue.get_nowait())
+    return taken
+
+
+async def _batches(chunks: AsyncIterator[LogChunk]) -> AsyncGenerator[list[LogChunk]]:
+    batch: list[LogChunk] = []
+    async for chunk in chunks:
+        batch.append(chunk)
+        if len(batch) >= BATCH_CHUNKS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,173 @@
+"""Events, as a page or as a stream: of the team, of a run, of a revision, of a trial."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.params import FromPath, QueryParameter
+from litestar.response import Stream
+
+from app.access import Permission
+from app.boot import House
+from app.bus import cursor
+from app.commands.caller import Caller
+from app.commands.refusals import not_found
+from app.http import answers, cursors, sse
+from app.http.access import needs
+from app.http.given import Given
+from app.http.hub import Hub, Selection
+from app.http.problems import ProblemRaised
+from app.http.reading import DEFAULT_SIZE, PageSize, size_of
+from app.http.routes.runs import run_of
+from app.http.state import context_of
+from app.queries import events, revisions, runs, trials
+
+READ = Permission.EVENTS_READ
+LATEST = "latest"
+STREAMS = (sse.MEDIA_TYPE,)
+
+After = Annotated[
+    str | None,
+    QueryParameter(
+        name="after",
+        description="A cursor: `after` of a page, `cursor` of an event, or the id of a server-sent event. "
+        f"`{LATEST}`: only what comes. Left out: from the beginning.",
+        max_length=200,
+    ),
+]
+Types = Annotated[
+    list[str] | None, QueryParameter(name="type", description="Of this type only, as `trial.scored`; may be repeated.")
+]
+
+
+@get("/v1/events", opt=needs(READ, views=events.VIEWS, media_types=STREAMS), tags=["events"], operation_id="listEvents")
+async def list_events(
+    request: Request[Any, Any, Any],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
+    after: After = None,
+    type_: Types = None,
+    page_size: PageSize = DEFAULT_SIZE,
+) -> Response[Any]:
+    """The events of the team in the order of the log. With `Accept: text/event-stream` they go on as they happen."""
+    selection = Selection(team=caller.team, types=tuple(type_ or ()))
+    return await _answer(request, house, hub, selection, sse.never(), after, page_size, "/v1/events")
+
+
+@get(
+    "/v1/runs/{run:str}/events",
+    opt=needs(READ, views=(*events.VIEWS, *runs.VIEWS), media_types=STREAMS),
+    tags=["events"],
+    operation_id="listEventsOfRun",
+)
+async def list_events_of_run(
+    request: Request[Any, Any, Any],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
+    run: FromPath[str],
+    after: After = None,
+    type_: Types = None,
+    page_size: PageSize = DEFAULT_SIZE,
+) -> Response[Any]:
+    """The events of a run and of all that belongs to it. A stream ends when the run has completed and its evidence is
+    sealed."""
+    found = await run_of(house, caller, run)
+    selection = Selection(team=caller.team, correlation=found.id, types=tuple(type_ or ()))
+    return await _answer(request, house, hub, selection, sse.RunEnds(), after, page_size, f"/v1/runs/{found.id}")
+
+
+@get(
+    "/v1/revisions/{revision:str}/events",
+    opt=needs(READ, views=(*events.VIEWS, *revisions.VIEWS), media_types=STREAMS),
+    tags=["events"],
+    operation_id="listEventsOfRevision",
+)
+async def list_events_of_revision(
+    request: Request[Any, Any, Any],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
+    revision: FromPath[str],
+    after: After = None,
+    type_: Types = None,
+    page_size: PageSize = DEFAULT_SIZE,
+) -> Response[Any]:
+    """The events of a revision and its build. A stream ends when it is ready or rejected."""
+    found = await revisions.get(house.pool, caller.team, revision)
+    if found is None:
+        raise not_found("revision")
+    selection = Selection(team=caller.team, stream=found.item.id, types=tuple(type_ or ()))
+    url = f"/v1/revisions/{found.item.id}"
+    return await _answer(request, house, hub, selection, sse.revision_ends(), after, page_size, url)
+
+
+@get(
+    "/v1/trials/{trial:str}/events",
+    opt=needs(READ, views=(*events.VIEWS, *trials.VIEWS), media_types=STREAMS),
+    tags=["events"],
+    operation_id="listEventsOfTrial",
+)
+async def list_events_of_trial(
+    request: Request[Any, Any, Any],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
+    trial: FromPath[str],
+    after: After = None,
+    type_: Types = None,
+    page_size: PageSize = DEFAULT_SIZE,
+) -> Response[Any]:
+    """The events of a trial. A stream ends with the trial."""
+    found = await trials.get(house.pool, caller.team, trial)
+    if found is None:
+        raise not_found("trial")
+    selection = Selection(team=caller.team, stream=found.item.id, types=tuple(type_ or ()))
+    url = f"/v1/trials/{found.item.id}"
+    return await _answer(request, house, hub, selection, sse.trial_ends(), after, page_size, url)
+
+
+def wants_stream(request: Request[Any, Any, Any]) -> bool:
+    """Whether the caller asks for server-sent events rather than for a page."""
+    return sse.MEDIA_TYPE in request.headers.get("accept", "")
+
+
+def streamed(request: Request[Any, Any, Any], content: Any) -> Response[Any]:
+    context_of(request.scope).streamed = True
+    return Stream(content, media_type=sse.MEDIA_TYPE, headers=dict(sse.HEADERS))
+
+
+async def _answer(
+    request: Request[Any, Any, Any],
+    house: House,
+    hub: Hub,
+    selection: Selection,
+    ends: sse.Ends,
+    after: str | None,
+    page_size: int,
+    url: str,
+) -> Response[Any]:
+    stream = wants_stream(request)
+    mark = (request.headers.get("last-event-id") if stream else None) or after
+    try:
+        position = hub.position if mark == LATEST else _position(selection.team, house, mark)
+    except cursors.OtherLife as error:
+        if stream:
+            return streamed(request, sse.restart(url))
+        detail = "this cursor is of a time before the log was restored; begin again without it"
+        raise ProblemRaised(410, "cursor_expired", detail) from error
+    if stream:
+        return streamed(request, sse.events(house, hub, selection, position, ends, url=url))
+    filters = events.Filter(correlation=selection.correlation, stream=selection.stream, types=selection.types)
+    page = await events.events_page(house.pool, selection.team, filters, after=position, limit=size_of(page_size))
+    items = tuple(msgspec.Raw(hub.envelope(recorded)) for recorded in page.items)
+    body = answers.Events(items=items, after=cursor.write(house.incarnation, page.through), more=page.more)
+    return Response(body)
+
+
+def _position(team: str, house: House, mark: str | None) -> int:
+    return 0 if mark is None else cursors.position_of(team, house.incarnation, mark)
+
+
+HANDLERS = (list_events, list_events_of_run, list_events_of_revision, list_events_of_trial)

@@ -1,0 +1,136 @@
+"""Output of trials and builds, as a page or as a stream."""
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get
+from litestar.params import FromPath, QueryParameter
+
+from app.access import Permission
+from app.boot import House
+from app.commands.caller import Caller
+from app.commands.refusals import not_found
+from app.domain.execution import LOG
+from app.http import answers, logs, sse
+from app.http.access import needs
+from app.http.given import Given
+from app.http.hub import Hub
+from app.http.problems import ProblemRaised
+from app.http.reading import DEFAULT_SIZE, PageSize, size_of
+from app.http.routes.events import streamed, wants_stream
+from app.http.routes.trials import trial_of
+from app.objects import keys
+from app.queries import revisions, trials
+
+READ = Permission.LOGS_READ
+STREAMS = (sse.MEDIA_TYPE,)
+LARGEST = 2**53
+
+After = Annotated[
+    int,
+    QueryParameter(name="after", description="The sequence of a chunk: what comes after it.", ge=0, le=LARGEST),
+]
+
+
+@get(
+    "/v1/trials/{trial:str}/logs",
+    opt=needs(READ, views=trials.VIEWS_OF_EXECUTIONS, media_types=STREAMS),
+    tags=["logs"],
+    operation_id="listLogsOfTrial",
+)
+async def list_logs_of_trial(
+    request: Request[Any, Any, Any],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
+    trial: FromPath[str],
+    after: After = 0,
+    page_size: PageSize = DEFAULT_SIZE,
+) -> Response[Any]:
+    """The output of a trial, over all its executions. A stream ends with the trial."""
+    found = await trial_of(house, caller, trial)
+
+    async def read() -> logs.Owner:
+        return await owner_of_trial(house, caller, found.id)
+
+    return await _answer(request, house, hub, read, after, page_size, f"/v1/trials/{found.id}")
+
+
+@get(
+    "/v1/revisions/{revision:str}/logs",
+    opt=needs(READ, views=revisions.VIEWS, media_types=STREAMS),
+    tags=["logs"],
+    operation_id="listLogsOfRevision",
+)
+async def list_logs_of_revision(
+    request: Request[Any, Any, Any],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
+    revision: FromPath[str],
+    after: After = 0,
+    page_size: PageSize = DEFAULT_SIZE,
+) -> Response[Any]:
+    """The output of a revision's build, over all attempts. A stream ends when it is ready or rejected."""
+    found = await revisions.get(house.pool, caller.team, revision)
+    if found is None:
+        raise not_found("revision")
+    identifier = found.item.id
+
+    async def read() -> logs.Owner:
+        there = await revisions.get(house.pool, caller.team, identifier)
+        assert there is not None
+        row = there.item
+        return logs.Owner(
+            kind="revision",
+            id=row.id,
+            team=caller.team,
+            archives=tuple(keys.build(row.id, f"{attempt}.jsonl") for attempt in range(1, row.attempt + 1)),
+            ended=row.status in ("ready", "rejected"),
+            ends=("revision.ready", "revision.rejected"),
+        )
+
+    return await _answer(request, house, hub, read, after, page_size, f"/v1/revisions/{identifier}")
+
+
+async def owner_of_trial(house: House, caller: Caller, trial_id: str) -> logs.Owner:
+    trial = await trial_of(house, caller, trial_id)
+    executions = await trials.executions_of(house.pool, caller.team, trial_id)
+    return logs.Owner(
+        kind="trial",
+        id=trial.id,
+        team=caller.team,
+        archives=tuple(keys.execution(one.id, LOG) for one in (executions.item if executions else ())),
+        ended=trial.status in ("scored", "errored", "cancelled"),
+        ends=("trial.scored", "trial.errored", "trial.cancelled"),
+    )
+
+
+async def _answer(
+    request: Request[Any, Any, Any],
+    house: House,
+    hub: Hub,
+    read: logs.Reader,
+    after: int,
+    page_size: int,
+    url: str,
+) -> Response[Any]:
+    owner = await read()
+    if wants_stream(request):
+        after = _last_id(request, after)
+        return streamed(request, logs.stream(house, hub, read, owner, after, url=url))
+    page = await logs.page(house, owner, after, size_of(page_size))
+    last = page.items[-1].sequence if page.items else after
+    return Response(answers.Logs(items=page.items, after=str(last), more=page.more))
+
+
+def _last_id(request: Request[Any, Any, Any], after: int) -> int:
+    """Where a stream that broke off goes on."""
+    mark = request.headers.get("last-event-id")
+    if not mark:
+        return after
+    if not (mark.isdecimal() and int(mark) <= LARGEST):
+        raise ProblemRaised(400, "cursor_invalid", "the last id of a log stream is the sequence of a chunk")
+    return int(mark)
+
+
+HANDLERS = (list_logs_of_trial, list_logs_of_revision)
