@@ -46,12 +46,14 @@ async def write(
     async with connection.transaction():
         await ledger.move(connection, believed, batch[-1].recorded.position, incarnation)
         for view, position in believed.items():
-            await fold_into(connection, view, [one for one in batch if one.recorded.position > position], VIEWS)
+            behind = batch[0].recorded.position <= position
+            news = [one for one in batch if one.recorded.position > position] if behind else batch
+            await fold_into(connection, view, news, VIEWS)
 
 
 async def fold_into(connection: Connection, view: View, batch: Sequence[Happened], schema: str) -> None:
     """Load what the events touch, fold them, store what changed. In the caller's transaction. Raises Poison."""
-    concerned = [one for one in batch if view.concerns(one)]
+    concerned = view.concerning(batch)
     if not concerned:
         return
     rows = Rows()

@@ -5,7 +5,6 @@ before: a trial's event names the trial, the trial's row names the run, the run'
 folded by `apply`, and what changed is stored (batch.py).
 """
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -92,6 +91,11 @@ class View(msgspec.Struct, frozen=True):
     keys: Keys
     """Which rows of a table the events touch: values of the first column of its key."""
     apply: Callable[[Rows, Happened], None]
+    types: frozenset[str] = frozenset()
+    """Names of `events`: set by itself."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "types", frozenset(event.type for event in self.events))
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -100,14 +104,11 @@ class View(msgspec.Struct, frozen=True):
     def checkpoint(self) -> str:
         return f"view.{self.name}"
 
-    def concerns(self, happened: Happened) -> bool:
-        """Whether the view must look at it. An event of an unknown type concerns every view that decodes."""
-        return not self.events or happened.recorded.type in _types(self) or not happened.known
-
-
-@functools.cache
-def _types(view: View) -> frozenset[str]:
-    return frozenset(event.type for event in view.events)
+    def concerning(self, batch: Sequence[Happened]) -> Sequence[Happened]:
+        """What the view must look at. An event of an unknown type concerns every view that decodes."""
+        if not self.events:
+            return batch
+        return [one for one in batch if one.recorded.type in self.types or not one.known]
 
 
 def decoded(recorded: Recorded) -> Happened:
