@@ -3,15 +3,16 @@
 import asyncio
 import hashlib
 import socket
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
-from app.objects import ObjectStore, Stored, StoreUnavailable, open_store
+from app.objects import ObjectStore, Stored, StoreFull, StoreUnavailable, open_store
 from app.objects.bucket import Bucket
 from app.objects.s3 import PROBE, S3Store
-from tests.conformance.object_stores import LARGE, ObjectStoreConformance, keys_of, sha256, whole
-from tests.engines.versitygw import SECRET_KEY, S3Server
+from tests.conformance.object_stores import LARGE, ObjectStoreConformance, in_future, keys_of, sha256, whole
+from tests.engines.versitygw import SECRET_KEY, S3Server, s3_server
 
 
 class S3Conformance(ObjectStoreConformance):
@@ -117,3 +118,42 @@ async def test_a_bucket_that_is_missing_is_told(s3: S3Server) -> None:
             await store.put_blob(b"x")
         with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
             await keys_of(store)
+
+
+async def test_a_full_disk_is_told_and_frees_itself(s3: S3Server, tmp_path: Path) -> None:
+    with s3_server(tmp_path, disk_bytes=6_000_000) as server:
+        async with open_store(f"s3://small?endpoint={server.endpoint}") as store:
+            kept = await store.put_new("executions/kept", b"kept")
+            for size in (7_000_000, 20_000_000):
+                with pytest.raises(StoreFull):
+                    await store.put_blob(b"x" * size)
+            assert await keys_of(store) == ["executions/kept"]
+            assert (await store.put_blob(b"x" * 3_000_000)).size_bytes == 3_000_000
+            assert await store.stat(kept.key) == kept
+
+
+async def test_a_server_that_dies_is_told_and_the_same_client_finds_the_next(s3: S3Server, tmp_path: Path) -> None:
+    (tmp_path / "data" / "dying").mkdir(parents=True)
+    with s3_server(tmp_path) as first:
+        async with open_store(f"s3://dying?endpoint={first.endpoint}") as store:
+            blob = await store.put_blob(LARGE)
+            reading = store.open(blob.key)
+            got = len(await anext(reading))
+
+            async def dying() -> AsyncGenerator[bytes]:
+                yield LARGE
+                first.process.kill()
+                first.process.wait()
+                yield LARGE
+
+            with pytest.raises(StoreUnavailable):
+                await store.put_new("executions/a", dying())
+            with pytest.raises(StoreUnavailable):
+                got += sum([len(piece) async for piece in reading])
+            assert got < blob.size_bytes
+            with s3_server(tmp_path, port=first.port):
+                assert await whole(store, blob.key) == LARGE
+                assert await store.stat("executions/a") is None
+                assert (await store.put_new("executions/a", LARGE)).sha256 == blob.sha256
+                assert await keys_of(store) == [blob.key, "executions/a"]
+                assert await store.sweep(before=in_future()) == 1
