@@ -265,12 +265,22 @@ class Supervisor:
 
 
 class Bell:
-    """Signals as facts to look at: `stop` after the first SIGTERM, SIGINT or SIGHUP, `hurry` after the second."""
+    """Signals as facts to look at: `stop` after the first SIGTERM, SIGINT or SIGHUP, `hurry` after the second.
+
+    While `interrupting` the first also raises KeyboardInterrupt, to end a long step. Python drops an exception that is raised
+    in a callback of its own (after a fork, in a finaliser), so whoever counts on it calls `check` too.
+    """
 
     def __init__(self, wake: int) -> None:
         self.stop = False
         self.hurry = False
+        self.interrupting = False
         self._wake = wake
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt when a signal has asked to stop."""
+        if self.stop:
+            raise KeyboardInterrupt
 
     def wait(self, seconds: float) -> None:
         """Sleep until a signal comes (also a child's end), at most that long."""
@@ -284,6 +294,8 @@ class Bell:
         if number != signal.SIGCHLD:
             self.hurry = self.stop
             self.stop = True
+            if self.interrupting and not self.hurry:
+                raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

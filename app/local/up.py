@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -42,31 +42,33 @@ def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> 
     home = settings.home_path
     started = time.monotonic()
     make_home(home)
-    with state.only_one(home), contextlib.ExitStack() as stack:
-        with _interruptible():
-            servers: dict[str, Server] = {}
-            database_url = start_postgres(settings, home, servers, stack, report)
-            nats_url = start_nats(settings, home, servers, stack, report)
-            prepare_schema(database_url, nats_url, home, report)
-            with report.step("engine") as step:
-                found = engine.ensure(settings, progress=step.progress, ask=ask)
-                step.detail = f"docker {found.version} at {found.host}"
-            with report.step("harness") as step:
-                built = harness.build(settings.harness_path, step.progress)
-                step.detail = f"Harbor {built.version}, overlay {built.digest.removeprefix('sha256:')[:12]}"
-            values = chosen(settings, home, found.host)
-            groups = groups_of(sorted(available()))
-            if "api" not in available():
-                raise ToolMissing("Seatrial's processes are not installed; run `make setup`, or install its wheel.")
-            processes = [Process(group, home / "logs") for group in groups]
-        facts = state.State(
-            pid=os.getpid(),
-            start_ticks=state.start_ticks(os.getpid()),
-            started_at=time.time(),
-            url=values.base_url,
-            ready=False,
-            engine=found.host,
-        )
+    with state.only_one(home), bell() as ringing, contextlib.ExitStack() as stack:
+        ringing.interrupting = True
+        pid = os.getpid()
+        facts = state.State(pid, state.start_ticks(pid), time.time(), settings.base_url, ready=False)
+        state.save(home, facts)
+        servers: dict[str, Server] = {}
+        database_url = start_postgres(settings, home, servers, stack, report)
+        ringing.check()
+        nats_url = start_nats(settings, home, servers, stack, report)
+        ringing.check()
+        prepare_schema(database_url, nats_url, home, report)
+        ringing.check()
+        with report.step("engine") as step:
+            found = engine.ensure(settings, progress=step.progress, ask=ask)
+            step.detail = f"docker {found.version} at {found.host}"
+        ringing.check()
+        with report.step("harness") as step:
+            built = harness.build(settings.harness_path, step.progress)
+            step.detail = f"Harbor {built.version}, overlay {built.digest.removeprefix('sha256:')[:12]}"
+        values = chosen(settings, home, found.host)
+        if "api" not in available():
+            raise ToolMissing("Seatrial's processes are not installed; run `make setup`, or install its wheel.")
+        groups = groups_of(sorted(available()))
+        processes = [Process(group, home / "logs") for group in groups]
+        ringing.check()
+        ringing.interrupting = False
+        facts = msgspec.structs.replace(facts, url=values.base_url, engine=found.host)
 
         def environment() -> Mapping[str, str]:
             urls = {name: server.url for name, server in servers.items()}
@@ -86,28 +88,27 @@ def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> 
             say=report.say,
             changed=changed,
         )
-        with bell() as ringing:
-            stack.pop_all()  # from here on the supervisor stops the servers
-            try:
-                with report.step("processes") as step:
-                    supervisor.start_processes()
-                    _await_api(values, supervisor, processes, lambda: ringing.stop)
-                    step.detail = " ".join(group.name for group in groups)
-                if not ringing.stop:
-                    facts = msgspec.structs.replace(facts, ready=True)
-                    changed()
-                    report.say(f"Seatrial is ready after {time.monotonic() - started:.1f} s")
-                    report.say(f"  API    {values.base_url}/v1")
-                    report.say(f"  docs   {values.base_url}/docs")
-                    report.say(f"  key    {state.key_file(home)}")
-                    report.say(f"  logs   {home / 'logs'}")
-                    report.say("  stop   seatrial down (or Ctrl-C here)")
-                    report.end()
-                    supervisor.watch(ringing)
-            finally:
-                report.say("stopping (a second Ctrl-C does not wait for running work)")
-                supervisor.stop(ringing)
-                report.say("stopped")
+        stack.pop_all()  # from here on the supervisor stops the servers
+        try:
+            with report.step("processes") as step:
+                supervisor.start_processes()
+                _await_api(values, supervisor, processes, lambda: ringing.stop)
+                step.detail = " ".join(group.name for group in groups)
+            if not ringing.stop:
+                facts = msgspec.structs.replace(facts, ready=True)
+                changed()
+                report.say(f"Seatrial is ready after {time.monotonic() - started:.1f} s")
+                report.say(f"  API    {values.base_url}/v1")
+                report.say(f"  docs   {values.base_url}/docs")
+                report.say(f"  key    {state.key_file(home)}")
+                report.say(f"  logs   {home / 'logs'}")
+                report.say("  stop   seatrial down (or Ctrl-C here)")
+                report.end()
+                supervisor.watch(ringing)
+        finally:
+            report.say("stopping (a second Ctrl-C does not wait for running work)")
+            supervisor.stop(ringing)
+            report.say("stopped")
 
 
 def up_detached(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> None:
@@ -217,21 +218,6 @@ def _await_api(
         log = next(process.log for process in processes if process.group.name == "api")
         last = child.last_line(log)
         raise ServerFailed(f"The API was not ready within {READY_SECONDS:.0f} s ({last}); see {log}.")
-
-
-@contextlib.contextmanager
-def _interruptible() -> Generator[None]:
-    """SIGTERM and SIGHUP end the start like Ctrl-C does, so that what was started is stopped again."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def report_to(descriptor: int) -> Callable[[Message], None]:
