@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from app.settings import Settings
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, connect
-from workers.dispatcher.runtimes.docker_sandbox import LABEL, DockerSandbox, labels_of
+from workers.dispatcher.runtimes.docker_sandbox import LABEL, DockerSandbox, labels_of, remove
 from workers.dispatcher.runtimes.port import (
     Capabilities,
     EngineUnavailable,
@@ -108,11 +108,7 @@ class DockerRuntime:
         ]
 
     async def remove(self, sandbox_id: str) -> None:
-        try:
-            await self._engine.call("DELETE", f"containers/{sandbox_id}", params={"force": "1", "v": "1"})
-        except EngineRefused as error:
-            if error.status not in (404, 409):  # gone, or being removed at this moment
-                raise EngineUnavailable(f"the engine did not remove {sandbox_id}: {error.message}") from error
+        await remove(self._engine, sandbox_id)
 
     async def close(self) -> None:
         if self._events is not None:

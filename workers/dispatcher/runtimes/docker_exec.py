@@ -14,12 +14,14 @@ import aiohttp
 import msgspec
 from aiodocker import DockerError
 from aiodocker.execs import Exec
+from aiodocker.stream import Message, Stream
 
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused
 from workers.dispatcher.runtimes.port import EngineUnavailable, ExecRefused, ExecSpec, Output, SandboxLost
 
 TOKEN = "SEATRIAL_EXEC"  # noqa: S105 - the name of a variable
 KILL_SECONDS = 10.0
+FIRST_FILE = "/proc/1/exe"
 
 # Runs as the command's own user: only that user may read the environment of its processes. In plain bash, since the
 # image may have nothing else. Repeats until a pass finds nothing, because what is being ended may still fork.
@@ -82,12 +84,16 @@ class Execs:
             raise
 
     async def quiet(self, command: str, user: str, *arguments: str) -> None:
-        """Run a command of our own for its effect alone."""
+        """Run a command of our own for its effect alone.
+
+        Root runs it by the first process's own file, which an agent cannot replace as it can /bin/bash.
+        """
 
         async def ignore(stream: str, data: bytes) -> None:
             del stream, data
 
-        body = {"Cmd": ["bash", "-c", command, *arguments], "User": user, "AttachStdout": True, "AttachStderr": True}
+        shell = FIRST_FILE if user in ("", "0", "root") else "bash"
+        body = {"Cmd": [shell, "-c", command, *arguments], "User": user, "AttachStdout": True, "AttachStderr": True}
         identity = await self._create(body)
         await self._pump(identity, ignore)
         await self._return_code(identity)
@@ -104,9 +110,15 @@ class Execs:
     async def _pump(self, identity: str, on_output: Output) -> None:
         stream = Exec(self._engine.docker, identity, tty=False).start()
         try:
-            async with stream:
-                while (message := await stream.read_out()) is not None:
-                    await on_output("stdout" if message.stream == 1 else "stderr", message.data)
+            while (message := await self._next(stream)) is not None:
+                await on_output("stdout" if message.stream == 1 else "stderr", message.data)
+        finally:
+            await stream.close()
+
+    async def _next(self, stream: Stream) -> Message | None:
+        """The next piece of output; the first call starts the command."""
+        try:
+            return await stream.read_out()
         except DockerError as error:
             raise EngineRefused(error.status, error.message) from error
         except (aiohttp.ClientError, ConnectionError) as error:
@@ -135,4 +147,4 @@ class Execs:
         # A sandbox that is gone has nothing left to end; one that does not answer is removed as a whole later.
         with contextlib.suppress(EngineRefused, EngineUnavailable, ExecRefused, SandboxLost, TimeoutError):
             async with asyncio.timeout(KILL_SECONDS):
-                await self.quiet(END_ALL_OF_ONE, user or "", token)
+                await self.quiet(END_ALL_OF_ONE, "" if user is None else user, token)

@@ -39,6 +39,7 @@ from workers.dispatcher.runtimes.port import (
 )
 
 LABEL = "seatrial."
+REMOVE_SECONDS = 30.0
 LINUX_CAPABILITIES = (
     "CHOWN",
     "DAC_OVERRIDE",
@@ -56,8 +57,8 @@ LINUX_CAPABILITIES = (
 # when the process limit is nearly reached, for then a failed fork would end it.
 FIRST_PROCESS = r"""
 shopt -s nullglob
-while ((SECONDS < $0)); do
-  IFS= read -r -t 5 _
+while ((left = $0 - SECONDS, left > 0)); do
+  IFS= read -r -t $((left < 2 ? left : 2)) _
   (($? != 1)) || exit 0
   used=
   for file in /sys/fs/cgroup/pids.current /sys/fs/cgroup/pids/pids.current; do
@@ -94,6 +95,24 @@ def labels_of(text: Mapping[str, str]) -> Labels:
         execution=of("execution"),
         expires_at=float(expires) if expires.isdigit() else 0.0,
     )
+
+
+async def remove(engine: Engine, container: str) -> None:
+    """Remove a container; returns when it is gone. One that is gone already is no error. Raises EngineUnavailable."""
+    try:
+        async with asyncio.timeout(REMOVE_SECONDS):
+            while True:
+                try:
+                    await engine.call("DELETE", f"containers/{container}", params={"force": "1", "v": "1"})
+                    return
+                except EngineRefused as error:
+                    if error.status == 404:
+                        return
+                    if error.status != 409:
+                        raise EngineUnavailable(f"the engine did not remove {container}: {error.message}") from error
+                await asyncio.sleep(0.05)  # 409: it is being removed already, which need not have come far
+    except TimeoutError as error:
+        raise EngineUnavailable(f"the engine has not removed {container} in {REMOVE_SECONDS:.0f} s") from error
 
 
 class DockerSandbox:
@@ -208,10 +227,7 @@ class DockerSandbox:
         if not self.id:
             return
         try:
-            await self._engine.call("DELETE", f"containers/{self.id}", params={"force": "1", "v": "1"})
-        except EngineRefused as error:
-            if error.status not in (404, 409):
-                raise EngineUnavailable(f"the engine did not remove the sandbox: {error.message}") from error
+            await remove(self._engine, self.id)
         finally:
             if self._lifeline is not None:
                 with contextlib.suppress(Exception):  # the connection is ours alone, and its other end is gone
@@ -228,10 +244,12 @@ class DockerSandbox:
         except (EngineRefused, SandboxLost) as error:
             raise await self._loss(str(error)) from error
         if result.return_code == 137:
-            for _ in range(10):  # the event comes by another connection, a moment later
+            for _ in range(10):  # why it was killed is told by other ways, a moment later
                 if self._oom_kills.get(self.id, 0) > before:
                     break
                 await asyncio.sleep(0.05)
+                if (await self.facts()).state != "running":
+                    raise await self._loss("the sandbox ended while a command ran")
         oom = self._oom_kills.get(self.id, 0) > before
         return ExecResult(result.return_code, timed_out=result.timed_out, oom_killed=oom)
 
@@ -246,20 +264,9 @@ class DockerSandbox:
                 await self._running().quiet("kill -9 -1", user="0")  # one system call, so that no fork escapes
                 if not await self._processes():
                     return len(strays)
-            await self._restart()  # the sandbox's own tools were tampered with: the engine ends everything
-            if await self._processes():
-                raise StraysSurvived("processes in the sandbox outlived its restart")
-            return len(strays)
+            raise StraysSurvived(f"{len(await self._processes())} processes could not be ended")
         except EngineRefused as error:
             raise await self._loss(error.message) from error
-
-    async def _restart(self) -> None:
-        old, self._lifeline = self._lifeline, None
-        await self._engine.call("POST", f"containers/{self.id}/restart", params={"t": "0"})
-        await self._hold()
-        if old is not None:
-            with contextlib.suppress(Exception):  # its other end is gone
-                await old.close()
 
     async def _processes(self) -> set[str]:
         """Engine-side ids of the live processes, the first one left out. Nothing inside can falsify it."""
