@@ -5,8 +5,11 @@ The list is that of the pinned Harbor 0.26.0; tests/commands/test_agents.py comp
 
 import difflib
 
+import msgspec
+
 from app.commands.refusals import CommandRefused, invalid
 from app.domain.agents import Agent
+from app.vault import NOTHING
 
 NAMES = (
     "acp",
@@ -61,6 +64,9 @@ NAMES = (
 
 def check(agent: Agent) -> CommandRefused | None:
     """Why this agent cannot be, if it cannot."""
+    if agent.settings and NOTHING.mask(settings := msgspec.json.encode(agent.settings)) != settings:
+        detail = "agent settings are shown with the run and may hold no secret; something in them looks like one"
+        return invalid("/agent/settings", "secret_in_settings", detail)
     if agent.name in NAMES or agent.import_path is not None or agent.name.startswith("acp:"):
         return None
     near = difflib.get_close_matches(agent.name, NAMES, n=1)

@@ -16,14 +16,17 @@ import nats.errors
 from app.boot import House
 from app.bus.connection import NotConnected
 from app.bus.logs import LogChunk, NotALogChunk, decode, encode, follow_log, read_log
-from app.http.hub import Closed, Dropped, Follower, Hub, Selection
+from app.http.hub import Closed, Follower, Hub, Selection
 from app.http.sse import HEARTBEAT, HEARTBEAT_SECONDS, LIFETIME_SECONDS, RETRY, message
 from app.objects import ObjectMissing, ObjectStore
+from app.queries.snapshot import wait_for
 
 LOST_CHUNKS = 10_000
 """At most so many chunks of lost attempts are taken from the stream."""
 QUEUE_CHUNKS = 500
 BATCH_CHUNKS = 200
+VIEW_SECONDS = 5.0
+"""How long the view of an owner that has ended is waited for."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,12 +42,14 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing more comes."""
     ends: tuple[str, ...]
     """The events that end it."""
+    views: tuple[str, ...]
+    """Where all this was read."""
 
 
 Reader = Callable[[], Awaitable[Owner]]
 """Looks at the owner of a log anew."""
-Taken = LogChunk | Exception | None
-"""What a reader gets: a chunk, the reason to break off, or None for "it has ended"."""
+Taken = LogChunk | Exception | int
+"""What a reader gets: a chunk, the reason to break off, or the position of the event that ended it."""
 
 
 class LogPage(msgspec.Struct, frozen=True):
@@ -118,7 +123,8 @@ async def stream(house: House, hub: Hub, read: Reader, owner: Owner, after: int,
                     if isinstance(one, Closed):
                         yield message("reconnect", {"reason": "draining"})
                         return
-                    if one is None or isinstance(one, Dropped):
+                    if isinstance(one, int):
+                        await wait_for(house.pool, owner.views, one, VIEW_SECONDS)
                         owner = msgspec.structs.replace(await read(), ended=True)
         finally:
             stop.set()
@@ -172,10 +178,10 @@ async def _pump(house: House, owner: Owner, after: int, queue: asyncio.Queue[Tak
 async def _watch(follower: Follower, queue: asyncio.Queue[Taken]) -> None:
     """Tell the reader when the owner has ended."""
     try:
-        while not await follower.take(HEARTBEAT_SECONDS):
+        while not (frames := await follower.take(HEARTBEAT_SECONDS)):
             pass
-        await queue.put(None)
-    except (Closed, Dropped) as error:
+        await queue.put(frames[-1].position)
+    except Closed as error:
         await queue.put(error)
 
 

@@ -3,9 +3,9 @@
 A problem has a stable `code` for programs and a sentence with the remedy for people. It never repeats what was sent.
 """
 
-import asyncio
 import errno
 import http
+import traceback
 from typing import Any
 
 import asyncpg
@@ -20,6 +20,8 @@ from app.eventlog.connect import LOST
 from app.eventlog.model import LogUnavailable, WrongIncarnation
 from app.http.state import context_of, fence
 from app.objects import ObjectMissing, StoreFull, StoreUnavailable
+from app.queries.pages import PageTokenInvalid
+from app.queries.references import Ambiguous
 
 log = structlog.get_logger()
 
@@ -99,6 +101,10 @@ def of(error: BaseException) -> ProblemRaised | None:
             )
         case CursorInvalid():
             return ProblemRaised(400, "cursor_invalid", str(error))
+        case PageTokenInvalid():
+            return ProblemRaised(400, "page_token_invalid", str(error))
+        case Ambiguous():
+            return ProblemRaised(409, "reference_ambiguous", str(error))
         case HTTPException():
             return _of_framework(error)
         case StoreFull() | asyncpg.DiskFullError():
@@ -162,7 +168,7 @@ def respond(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
     if isinstance(error, WrongIncarnation):
         fence(request.app)
     if problem is None:
-        log.exception("unexpected", request_id=context.request_id, error=type(error).__name__, exc_info=error)
+        log.error("unexpected", request_id=context.request_id, error=type(error).__name__, where=_where(error))
         detail = "something went wrong on the server; its log has the request id"
         problem = ProblemRaised(500, "internal", detail)
     context.problem = problem.code
@@ -186,6 +192,7 @@ def response(problem: ProblemRaised, request_id: str) -> Response[bytes]:
     return Response(msgspec.json.encode(body), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
 
 
-def cancelled(error: BaseException) -> bool:
-    """The client went away; there is nobody to answer."""
-    return isinstance(error, asyncio.CancelledError)
+def _where(error: BaseException) -> list[str]:
+    """The frames of an exception, without its message and without locals: either may hold what was sent."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in frames[-12:]]

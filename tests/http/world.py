@@ -14,14 +14,13 @@ from app import ids
 from app.access import Role, rows
 from app.access.keys import mint
 from app.boot import House
-from app.domain.events import Image
+from app.bus import cursor
 from app.http.hub import Hub
 from app.http.metrics import Metrics
 from app.http.serve import listen, make_server
 from app.http.server import create_app
 from app.http.state import process_of
-
-IMAGE = Image(reference="sha256:" + "a" * 64, digest="sha256:" + "a" * 64, size_bytes=1, architecture="amd64")
+from tests.http.story import Story
 
 
 class Server:
@@ -132,3 +131,29 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert body["type"] == f"/docs#problem-{code}"
     assert body["retryable"] == ("retry-after" in response.headers)
     return body
+
+
+async def ready_task(team: Team, name: str = "hello", content: bytes | None = None) -> str:
+    """A task with one ready revision; the revision's id."""
+    made = await push(team.api, name, content or pack(instruction=name))
+    revision_id: str = made["revision_id"]
+    await Story(team.house, team.id).ready(revision_id)
+    return revision_id
+
+
+async def start_run(team: Team, *tasks: str, **more: Any) -> httpx.Response:
+    """Start a run of the oracle on tasks that are ready."""
+    body = {"tasks": list(tasks) or ["hello"], "agent": {"name": "oracle"}} | more
+    response = await team.api.post("/v1/runs", json=body)
+    assert response.status_code == 202, response.text
+    return response
+
+
+def after(response: httpx.Response) -> dict[str, str]:
+    """The header of a read that must see this write."""
+    return {"Seatrial-After": response.headers["seatrial-position"]}
+
+
+def mark(team: Team, position: int) -> dict[str, str]:
+    """The header of a read that must see this position."""
+    return {"Seatrial-After": cursor.write(team.house.incarnation, position)}

@@ -87,6 +87,7 @@ async def list_logs_of_revision(
             archives=tuple(keys.build(row.id, f"{attempt}.jsonl") for attempt in range(1, row.attempt + 1)),
             ended=row.status in ("ready", "rejected"),
             ends=("revision.ready", "revision.rejected"),
+            views=revisions.VIEWS,
         )
 
     return await _answer(request, house, hub, read, after, page_size, f"/v1/revisions/{identifier}")
@@ -102,6 +103,7 @@ async def owner_of_trial(house: House, caller: Caller, trial_id: str) -> logs.Ow
         archives=tuple(keys.execution(one.id, LOG) for one in (executions.item if executions else ())),
         ended=trial.status in ("scored", "errored", "cancelled"),
         ends=("trial.scored", "trial.errored", "trial.cancelled"),
+        views=trials.VIEWS_OF_EXECUTIONS,
     )
 
 
