@@ -13,6 +13,8 @@ type Connection = asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any
 
 SETTINGS = {
     "application_name": "seatrial",
+    "default_transaction_isolation": "read committed",  # eventlog.append refuses others; whatever the server's default
+    "synchronous_commit": "on",  # what is acknowledged is durable
     "jit": "off",  # our statements are short; compiling them costs more than running them
     "idle_in_transaction_session_timeout": "30s",  # nobody may hold up the tail's barrier by forgetting a transaction
     "client_connection_check_interval": "2s",  # the locks of a killed process go with it, also in mid-statement

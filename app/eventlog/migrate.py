@@ -22,6 +22,7 @@ LOCK = 0x5EA7_81A1
 OLDEST_SERVER = 18_00_00
 LOCK_SECONDS = 5
 PAUSE_SECONDS = 0.2
+PRIVILEGES = "\nThe login must own the database, and create roles; or an administrator runs db/roles.sql before."
 NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 NO_TRANSACTION = "-- no-transaction"
 
@@ -157,7 +158,8 @@ async def _apply(connection: Session, migration: Migration, tries: int = 5) -> N
             return
         except asyncpg.PostgresError as error:
             if not left or not _passes(error):
-                raise MigrationFailed(f"{migration.name}: {error}") from error
+                remedy = PRIVILEGES if isinstance(error, asyncpg.InsufficientPrivilegeError) else ""
+                raise MigrationFailed(f"{migration.name}: {error}{remedy}") from error
             await asyncio.sleep(PAUSE_SECONDS * (tries - left))
 
 

@@ -336,6 +336,24 @@ async def test_a_closed_appender_has_written_what_it_was_given(database: str) ->
         await appender.append(unit("late"))
 
 
+async def test_a_full_queue_makes_callers_wait(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.eventlog.append.QUEUE_UNITS", 4)
+    async with Appender(database) as appender:
+        outcomes = await asyncio.gather(*(appender.append(unit(f"a{n}")) for n in range(20)))
+        assert all(outcome.accepted for outcome in outcomes)
+        assert appender.groups >= 5, "never more than four units at a time"
+
+
+async def test_an_append_is_durable_and_read_committed_whatever_the_servers_defaults(database: str) -> None:
+    async with opened(database, None) as owner:
+        name = await owner.fetchval("select current_database()")
+        await owner.execute(f"alter database {name} set default_transaction_isolation = 'serializable'")
+        await owner.execute(f"alter database {name} set synchronous_commit = off")
+    async with opened(database) as connection:
+        assert (await write(connection, unit("a")))[0].accepted
+        assert await connection.fetchval("show synchronous_commit") == "on"
+
+
 async def test_a_cancelled_caller_stops_nobody(database: str) -> None:
     async with Appender(database) as appender:
         tasks = [asyncio.create_task(appender.append(unit(f"a{n}"))) for n in range(20)]

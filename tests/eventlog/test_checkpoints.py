@@ -113,9 +113,7 @@ async def test_the_root_proves_every_event_of_its_segment(database: str, key: Si
     assert split_leaves(stored["leaves"]) == [(e["position"], e["hash"]) for e in events]
 
 
-async def test_a_checkpoint_never_covers_a_position_that_is_not_decided(
-    database: str, key: SigningKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_checkpoint_never_covers_a_position_that_is_not_decided(database: str, key: SigningKey) -> None:
     async with opened(database) as one, opened(database) as two:
         await write(two, unit("a"))
         transaction = one.transaction()
