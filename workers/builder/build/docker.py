@@ -135,10 +135,10 @@ class DockerBackend:
         return facts
 
     async def _judge_missing(self, name: str, familiar: str, missing: type[port.BuildFailure], said: str) -> None:
-        """Raise what an image that could not be fetched means: the registry has none, or it did not answer."""
-        if await self._engine.in_registry(name) is None:
-            raise port.EngineUnavailable(f"the registry of {familiar} does not answer: {said[:500]}")
-        raise missing(f"there is no image {familiar}, or it may not be fetched: {said[:500]}")
+        """Raise what an image that could not be fetched means: the registry has none, or fetching it went wrong."""
+        if await self._engine.in_registry(name) is False:
+            raise missing(f"there is no image {familiar}, or it may not be fetched: {said[:500]}")
+        raise port.EngineUnavailable(f"the image {familiar} could not be fetched: {said[:500]}")
 
     # ------------------------------------------------------------------ a Dockerfile
 
