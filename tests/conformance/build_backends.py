@@ -353,9 +353,11 @@ class BuildBackendConformance:
     ) -> None:
         (tmp_path / "ca.pem").write_text("certificate\n")
         mount = "--mount=type=secret,id=ca,target=/run/ca.crt"
-        text = f"FROM {base}\nRUN {mount} cat /run/ca.crt\nRUN echo {uuid.uuid4()}; ls -l /run/ca.crt || echo absent\n"
+        text = (
+            f"FROM {base}\nRUN {mount} : {uuid.uuid4()}; cat /run/ca.crt\nRUN echo left: $(cat /run/ca.crt | wc -c)\n"
+        )
         await backend.build(spec(text, extra_ca=tmp_path / "ca.pem"), lines)
-        assert "certificate\n" in lines.text("stdout")
+        assert lines.text("stdout") == "certificate\nleft: 0\n"
 
     async def test_nothing_of_the_worker_s_environment_reaches_a_build(
         self, backend: Backend, base: str, spec: Build, lines: Lines, monkeypatch: pytest.MonkeyPatch
