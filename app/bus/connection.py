@@ -6,7 +6,7 @@ every connection. What was published meanwhile is missed; each follower notices 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +34,40 @@ class NotConnected(Exception):
 
     def __init__(self) -> None:
         super().__init__(NotConnected.__doc__)
+
+
+class NatsUnreachable(ConnectionError):
+    """NATS does not answer, or refuses us. Start it, or correct SEATRIAL_NATS_URL."""
+
+    def __init__(self, cause: BaseException) -> None:
+        detail = str(cause) if isinstance(cause, nats.errors.Error) else type(cause).__name__
+        super().__init__(f"{NatsUnreachable.__doc__} ({detail})")
+
+
+@contextlib.asynccontextmanager
+async def short_client(url: str, patience_seconds: float) -> AsyncGenerator[Client]:
+    """A connection for a command that ends soon: it fails when NATS does not answer in time. Raises NatsUnreachable."""
+
+    async def ignore(error: Exception) -> None: ...
+
+    client = Client()
+    try:
+        async with asyncio.timeout(patience_seconds):
+            await client.connect(
+                url,
+                name="seatrial",
+                error_cb=ignore,
+                allow_reconnect=False,
+                max_reconnect_attempts=-1,  # of the first connection: until the patience ends
+                reconnect_time_wait=RECONNECT_SECONDS,  # type: ignore[arg-type]
+            )
+    except (nats.errors.Error, OSError) as error:  # TimeoutError is an OSError
+        raise NatsUnreachable(error) from error
+    try:
+        yield client
+    finally:
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await client.close()
 
 
 class Listening:

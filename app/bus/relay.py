@@ -207,7 +207,7 @@ class Relay:
         client, generation = self._bus.nc, self._bus.generation
         js = client.jetstream(timeout=ACK_SECONDS)
         for change in await topology.ensure_through(js):
-            log.warning("relay repaired the topology", change=change)
+            log.info("relay ensured the topology", change=change)
         at = await resume(connection, js)
         log.info("relay resumes", position=at.position, sequence=at.sequence, incarnation=str(at.incarnation))
         flight, tail, previous = Flight(client, at), Tail(connection, at.position), at.previous

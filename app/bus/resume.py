@@ -29,7 +29,8 @@ class RestoreNeeded(Exception):
 
     def __init__(self, sequence: int, position: int | None) -> None:
         place = "is not one of ours" if position is None else f"has position {position}"
-        super().__init__(f"{RestoreNeeded.__doc__} (Message {sequence} of {topology.EVENTS.name} {place}.)")
+        text = " ".join((RestoreNeeded.__doc__ or "").split())
+        super().__init__(f"{text} (Message {sequence} of {topology.EVENTS.name} {place}.)")
         self.sequence, self.position = sequence, position
 
 

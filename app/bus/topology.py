@@ -4,13 +4,8 @@ EVENTS is a window of seven days: Postgres is the archive. The consumers only hi
 so they deliver a message once, and begin with what comes.
 """
 
-import contextlib
-from collections.abc import AsyncGenerator
-
 import msgspec
-import nats
 import nats.js.errors
-from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
@@ -23,6 +18,7 @@ from nats.js.api import (
 )
 
 from app.bus import subjects
+from app.bus.connection import short_client
 
 DAY_SECONDS = 86_400.0
 MIB = 1024**2
@@ -82,8 +78,9 @@ class TopologyRefused(Exception):
 
 
 async def ensure(nats_url: str, *, patience_seconds: float = 10) -> list[str]:
-    """Make or update what is missing or differs; says what was done. Raises TopologyRefused, or NATS's own errors."""
-    async with _client(nats_url, patience_seconds) as client:
+    """Make or update what is missing or differs; says what was done. Raises NatsUnreachable, TopologyRefused, or an
+    error of JetStream's own (nats.errors.Error)."""
+    async with short_client(nats_url, patience_seconds) as client:
         return await ensure_through(client.jetstream(timeout=patience_seconds))
 
 
@@ -166,16 +163,3 @@ def consumer_config(spec: WorkSpec) -> ConsumerConfig:
         max_ack_pending=10_000,
         filter_subjects=[subjects.events_of_type(event) for event in spec.events],
     )
-
-
-@contextlib.asynccontextmanager
-async def _client(url: str, patience_seconds: float) -> AsyncGenerator[Client]:
-    async def ignore(error: Exception) -> None: ...
-
-    client = await nats.connect(
-        url, name="seatrial topology", error_cb=ignore, allow_reconnect=False, connect_timeout=int(patience_seconds)
-    )
-    try:
-        yield client
-    finally:
-        await client.close()
