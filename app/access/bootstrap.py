@@ -39,7 +39,7 @@ type Audit = Callable[[rows.OneConnection, tuple[RowMade, ...]], Awaitable[None]
 """Appends those events inside the transaction that the connection is in."""
 
 
-async def ensure_local_key(connection: rows.Connection, path: Path, *, audit: Audit | None = None) -> str:
+async def ensure_local_key(connection: rows.Connection, path: Path, *, audit: Audit) -> str:
     """The key in the file `path` (0600), made if there is none that still opens the door. Idempotent.
 
     `audit` is called in the transaction of the rows. Raises OSError if the file cannot be read or written.
@@ -59,7 +59,7 @@ async def ensure_local_key(connection: rows.Connection, path: Path, *, audit: Au
         key = await asyncio.to_thread(_write, path, mint(ids.new("key"), os.urandom(SECRET_BYTES)), key)
 
 
-async def _ensure_rows(connection: rows.OneConnection, key: ApiKey, audit: Audit | None) -> None:
+async def _ensure_rows(connection: rows.OneConnection, key: ApiKey, audit: Audit) -> None:
     made: list[RowMade] = []
     async with connection.transaction():
         team_id = ids.new("team")
@@ -71,7 +71,7 @@ async def _ensure_rows(connection: rows.OneConnection, key: ApiKey, audit: Audit
         if await rows.insert_key(connection, key, team=team.id, name=NAME, role=Role.ADMIN, operator=True):
             happened = Draft(KeyCreated(role=Role.ADMIN, operator=True), private={"name": NAME})
             made.append(RowMade(key.key_id, "key", team.id, key.key_id, happened))
-        if made and audit is not None:
+        if made:
             await audit(connection, tuple(made))
 
 
