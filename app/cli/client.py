@@ -109,6 +109,8 @@ class Client:
                             last = None
                         if event.name in ("reconnect", "resync"):
                             break
+                        if isinstance(event.data, dict):  # what we saw happen, our next reads shall show
+                            self.position = event.data.get("cursor", self.position)
                         yield event
             except (OSError, http.client.HTTPException) as error:
                 failures += 1
