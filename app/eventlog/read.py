@@ -51,6 +51,6 @@ async def private_parts(connection: Connection, positions: list[int]) -> dict[in
 
 
 def _recorded(row: asyncpg.Record) -> Recorded:
-    values = dict(row)
-    values["event_id"] = standard_uuid(values["event_id"])
-    return Recorded(**values)
+    """The columns of the statements are in the order of the fields, `private` last where it is read."""
+    position, stream, category, version, event_id, *rest = row
+    return Recorded(position, stream, category, version, standard_uuid(event_id), *rest)
