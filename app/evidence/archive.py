@@ -188,18 +188,23 @@ def _safe(component: str) -> str:
     """A component that every reader takes; no two become one. `%` followed by no hex digits marks what is not a character."""
     if component in ("", ".", ".."):
         return component.replace(".", "%2E") or "%"
-    exact = unicodedata.is_normalized("NFC", component)
-    encoded = "".join(
-        character if _plain(character, exact) else quote(character.encode("utf-8", "surrogateescape"), safe="")
-        for character in component
-    )
+    encoded = _encoded(component, ascii_only=False)
+    if not unicodedata.is_normalized("NFC", encoded):
+        encoded = _encoded(component, ascii_only=True)
     if len(encoded.encode()) <= names.COMPONENT_BYTES:
         return encoded
     digest = hashlib.sha256(component.encode("utf-8", "surrogateescape")).hexdigest()
     return encoded.encode()[:180].decode("utf-8", "ignore") + "%~" + digest
 
 
-def _plain(character: str, exact: bool) -> bool:
+def _encoded(component: str, *, ascii_only: bool) -> str:
+    return "".join(
+        character if _plain(character, ascii_only) else quote(character.encode("utf-8", "surrogateescape"), safe="")
+        for character in component
+    )
+
+
+def _plain(character: str, ascii_only: bool) -> bool:
     if character.isascii():
         return character.isprintable() and character not in "%\\"
-    return exact and unicodedata.category(character) not in ("Cc", "Cs") and character not in names.BIDI
+    return not ascii_only and unicodedata.category(character) not in ("Cc", "Cs") and character not in names.BIDI
