@@ -123,6 +123,8 @@ class _Check:
                     return
                 assert self.manifest is not None
                 listed = {file.path: (place, file) for place, file in enumerate(self.manifest.files)}
+                if len(listed) != len(self.manifest.files):
+                    self.add(Code.MISPLACED, name, "it lists a file twice")
                 continue
             found = listed.get(name)
             if found is None:
