@@ -8,7 +8,7 @@ import asyncio
 import collections
 import contextlib
 import datetime
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import msgspec
 import nats.errors
@@ -29,8 +29,12 @@ CLOSE_SECONDS = 2.0
 HISTORY = 200
 """Chunks asked for at a time."""
 ANSWER_SECONDS = 2.0
-LOOK_SECONDS = 10.0
-"""A reader to whom nothing comes looks at the stream again."""
+AWAY_SECONDS = 1.0
+LIVE = 1000
+"""Chunks that wait for a slow reader; beyond that the oldest go, and are read from the stream."""
+LOOK_SECONDS = (0.5, 10.0)
+"""A reader to whom nothing comes looks at the stream again after the first (a chunk that was published just before it came
+may be stored just after it looked), then ever later."""
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,8 +110,8 @@ class LogPublisher:
         self._closing = True
         self._woken.set()
         if self._task is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._task, CLOSE_SECONDS)
+            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+            self._task.cancel()
 
     async def _run(self) -> None:
         while self._waiting or not self._closing:
@@ -141,21 +145,63 @@ async def read_log(
     return sorted(chunks, key=lambda chunk: chunk.sequence)[:limit]
 
 
+class Merge:
+    """Chunks from two sources (what comes, what the stream has) in order of sequence, each once."""
+
+    def __init__(self, after: int) -> None:
+        self.last = after
+        """The sequence of the last chunk that was given."""
+        self._live: collections.deque[LogChunk] = collections.deque(maxlen=LIVE)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._live)
+
+    def came(self, chunk: LogChunk) -> None:
+        self._live.append(chunk)
+
+    def following(self) -> list[LogChunk]:
+        """What came and follows on the last one. Stops where the stream must be asked; a chunk that tells of dropped
+        ones before it says that there is nothing to ask for."""
+        given: list[LogChunk] = []
+        while self._live:
+            first = self._live[0]
+            if first.sequence > self.last + 1 and not first.dropped:
+                break
+            self._live.popleft()
+            given += self.new([first])
+        return given
+
+    def new(self, chunks: list[LogChunk]) -> list[LogChunk]:
+        """Those of `chunks` that were not given yet."""
+        given: list[LogChunk] = []
+        for chunk in chunks:
+            if chunk.sequence > self.last:
+                self.last = chunk.sequence
+                given.append(chunk)
+        return given
+
+    def rest(self, number: int) -> list[LogChunk]:
+        """The first `number` that came, whatever is missing between them: the stream was asked after they came."""
+        return self.new([self._live.popleft() for _ in range(min(number, len(self._live)))])
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+
 async def follow_log(
     bus: Bus, *, team: str, kind: str, owner: str, after: int = 0, stop: asyncio.Event | None = None
-) -> AsyncIterator[LogChunk]:
+) -> AsyncGenerator[LogChunk]:
     """Every chunk after sequence `after` that can be had, in order, then those that come, until `stop` is set.
 
     While NATS is away nothing comes. The caller ends it: a log does not know that it has ended.
     """
-    stop = stop or asyncio.Event()
-    woken = asyncio.Event()
-    live: collections.deque[LogChunk] = collections.deque(maxlen=1000)
-    history = _History(bus, subjects.logs(team, kind, owner))
+    stop, woken = stop or asyncio.Event(), asyncio.Event()
+    merge, history = Merge(after), _History(bus, subjects.logs(team, kind, owner))
 
     async def on_message(message: Msg) -> None:
         with contextlib.suppress(NotALogChunk):
-            live.append(decode(message.data))
+            merge.came(decode(message.data))
             woken.set()
 
     async def wake_at_stop() -> None:
@@ -164,51 +210,39 @@ async def follow_log(
 
     listening = await bus.listen(history.subject, on_message)
     stopping = asyncio.create_task(wake_at_stop(), name="logs.follow")
-    generation = -1
-    last = after
+    generation, rest = -1, LOOK_SECONDS[0]
     try:
         while not stop.is_set():
-            look = generation != bus.generation
-            while live and not look:
-                if live[0].sequence <= last:
-                    live.popleft()
-                elif live[0].sequence == last + 1 or live[0].dropped:
-                    chunk = live.popleft()
-                    last = chunk.sequence
+            if generation == bus.generation:
+                for chunk in merge.following():
                     yield chunk
-                else:
-                    look = True
-            if not look:
-                woken.clear()
-                try:
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await woken.wait()
-                    continue
-                except TimeoutError:
-                    pass
-            seen = live[-1].sequence if live else last
+                if not merge.waiting:
+                    if await _woken_within(woken, rest):
+                        continue
+                    rest = min(LOOK_SECONDS[1], rest * 2)
+            came, generation = len(merge), bus.generation
             try:
-                generation = bus.generation
                 while batch := await history.read():
-                    for chunk in batch:
-                        if chunk.sequence > last:
-                            last = chunk.sequence
-                            yield chunk
+                    for chunk in merge.new(batch):
+                        yield chunk
             except (NotConnected, nats.errors.Error, TimeoutError):
                 generation = -1
-                woken.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(1):
-                        await woken.wait()
+                await _woken_within(woken, AWAY_SECONDS)
                 continue
-            while live and live[0].sequence <= seen:  # what the stream does not have is given as it came
-                chunk = live.popleft()
-                if chunk.sequence > last:
-                    last = chunk.sequence
-                    yield chunk
+            for chunk in merge.rest(came):
+                yield chunk
     finally:
         stopping.cancel()
         await listening.stop()
+
+
+async def _woken_within(woken: asyncio.Event, seconds: float) -> bool:
+    woken.clear()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await woken.wait()
+            return True
+    return False
 
 
 class _History:

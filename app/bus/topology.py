@@ -37,7 +37,8 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of work, the events after which some may be due, and the consumer that hands these out."""
+    """A kind of work, the events after which some may be due, and the consumer that hands these out. The work row has the
+    id of the event's stream."""
 
     kind: str
     consumer: str
