@@ -9,6 +9,7 @@ import msgspec
 DIRECTIVE = re.compile(r"^#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=\s*(.+?)\s*$")
 """A parser directive; they count only in the first lines, before anything else."""
 EXPANSION = re.compile(r"\\?\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::([-+])([^}]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
+REMOTE = re.compile(r"(?:https?|git|ssh|ftp)://|git@|[^/\s]+\.git(?:#|$)|github\.com/", re.IGNORECASE)
 INSTRUCTIONS = frozenset(
     {
         "ADD",
@@ -53,6 +54,8 @@ class Dockerfile(msgspec.Struct, frozen=True):
     """Every image that the build reads: of FROM, COPY --from and RUN --mount=from, sorted; `scratch` is none."""
     syntax: str | None
     """The frontend image that a `# syntax=` line asks for."""
+    remotes: tuple[str, ...] = ()
+    """What ADD fetches from elsewhere, in order. The engine does that itself, whatever network the steps have."""
 
 
 class Command(Protocol):
@@ -69,6 +72,7 @@ def read(text: str) -> Dockerfile:
     stages: list[Stage] = []
     images: set[str] = set()
     arguments: dict[str, str] = {}
+    remotes: list[str] = []
     for command in _commands(text):
         flags = _flags(command.flags)
         match command.cmd.upper():
@@ -92,6 +96,9 @@ def read(text: str) -> Dockerfile:
                 stages[-1] = msgspec.structs.replace(stages[-1], **{name.lower(): value})
             case "COPY" if "from" in flags:
                 images |= _from(flags["from"], stages)
+            case "ADD":
+                # Until arguments of stages are followed too, a source that holds one may be anything.
+                remotes += (source for source in command.value[:-1] if REMOTE.match(source) or "$" in source)
             case "RUN":
                 for mount in (flag.removeprefix("--mount=") for flag in command.flags if flag.startswith("--mount=")):
                     images |= _from(_flags(tuple(mount.split(","))).get("from", ""), stages)
@@ -99,7 +106,7 @@ def read(text: str) -> Dockerfile:
                 pass
     if not stages:
         raise DockerfileUnreadable("there is no FROM")
-    return Dockerfile(tuple(stages), tuple(sorted(images - {"scratch", ""})), syntax(text))
+    return Dockerfile(tuple(stages), tuple(sorted(images - {"scratch", ""})), syntax(text), tuple(remotes))
 
 
 def syntax(text: str) -> str | None:

@@ -348,6 +348,27 @@ class BuildBackendConformance:
         await backend.build(spec(text.replace("cat", "exec cat")), other)
         assert "eth0" in other.text("stdout")
 
+    @pytest.mark.parametrize(
+        "step", ["RUN --network=host true", "RUN --security=insecure true", "RUN mount -t tmpfs none /mnt"]
+    )
+    async def test_a_step_gets_neither_the_host_s_network_nor_its_privileges(
+        self, step: str, backend: Backend, base: str, spec: Build, lines: Lines
+    ) -> None:
+        with pytest.raises((port.DockerfileInvalid, port.StepFailed)):
+            await backend.build(spec(f"FROM {base}\n{step}\n"), lines)
+
+    async def test_a_build_without_network_fetches_nothing_by_add(
+        self, backend: Backend, base: str, spec: Build, lines: Lines
+    ) -> None:
+        registry = Registry({})
+        with registry.served() as host:
+            text = f"FROM {base}\nADD http://{host}/v2/ /x\nRUN : {uuid.uuid4()}\n"
+            with pytest.raises(port.DockerfileInvalid):
+                await backend.build(spec(text, network="none"), lines)
+            assert registry.asked == []
+            await backend.build(spec(text), lines)
+            assert "/v2/" in registry.asked
+
     async def test_a_further_ca_is_mounted_and_lands_in_no_layer(
         self, backend: Backend, base: str, spec: Build, lines: Lines, tmp_path: Path
     ) -> None:

@@ -49,6 +49,20 @@ def test_what_only_looks_like_an_instruction_is_none(text: str) -> None:
     assert read(text).images == ("debian",)
 
 
+def test_what_add_fetches_from_elsewhere_is_told() -> None:
+    found = read(
+        "FROM a\nADD https://x.example/y /y\nADD local.tar /z\nADD git@x.example:a/b.git /b\nADD a.git /c\nADD $U /d\n"
+        'ADD ["http://x.example/1", "two", "/e"]\nADD <<E /f\nhttps://no.example\nE\n'
+    )
+    assert found.remotes == (
+        "https://x.example/y",
+        "git@x.example:a/b.git",
+        "a.git",
+        "$U",
+        "http://x.example/1",
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "base"),
     [

@@ -151,6 +151,8 @@ class DockerBackend:
         names = [_reference(image) for image in parsed.images]
         for name in names:
             _not_ours(str(name), port.DockerfileInvalid)
+        if spec.network == "none" and parsed.remotes:
+            raise port.DockerfileInvalid(f"ADD {parsed.remotes[0]}: this build has no network")
         if not spec.pull:
             for name in names:
                 if await self._engine.image(str(name)) is None:
