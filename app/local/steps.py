@@ -40,9 +40,11 @@ PORT_SECONDS = 5.0
 def environment_of(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of a child: `base` without our variables, and each setting that is not the default.
 
-    A URL with a secret goes by the name of the file that holds it.
+    A URL with a secret goes by the name of the file that holds it. Bytecode is kept whatever `base` says: six processes
+    would otherwise compile the same modules at every start.
     """
-    result = {name: value for name, value in base.items() if not name.startswith(PREFIX)}
+    dropped = "PYTHONDONTWRITEBYTECODE"
+    result = {name: value for name, value in base.items() if name != dropped and not name.startswith(PREFIX)}
     result["PYTHONPATH"] = import_path()
     files = state.run_folder(settings.home_path)
     for field in msgspec.structs.fields(Settings):
