@@ -90,15 +90,18 @@ async def past(house: House, owner: Owner, after: int) -> AsyncGenerator[LogChun
             yield chunk
 
 
-async def stream(house: House, hub: Hub, read: Reader, owner: Owner, after: int, *, url: str) -> AsyncGenerator[bytes]:
-    """The log as server-sent events, until its owner has ended and all was sent. `read` looks at the owner anew."""
-    selection = Selection(team=owner.team, stream=owner.id, types=owner.ends)
-    deadline = time.monotonic() + LIFETIME_SECONDS
+class Expired(Exception):
+    """The stream has lived long enough; the next one is authenticated anew."""
+
+
+async def follow(house: House, hub: Hub, read: Reader, after: int, deadline: float) -> AsyncGenerator[list[LogChunk]]:
+    """Batches of chunks after a sequence, in order, until the owner has ended and all was given. An empty batch says that
+    nothing came for a while. Raises Closed, and Expired when the monotonic clock is past `deadline`."""
+    owner = await read()
     last = after
-    with hub.follow(selection) as follower:
-        yield RETRY
-        queue: asyncio.Queue[Taken] = asyncio.Queue(QUEUE_CHUNKS)
+    with hub.follow(Selection(team=owner.team, stream=owner.id, types=owner.ends)) as follower:
         owner = await read()  # it may have ended before the hub took over
+        queue: asyncio.Queue[Taken] = asyncio.Queue(QUEUE_CHUNKS)
         stop = asyncio.Event()
         tasks: list[asyncio.Task[None]] = []
         if not owner.ended:
@@ -110,19 +113,16 @@ async def stream(house: House, hub: Hub, read: Reader, owner: Owner, after: int,
             while not owner.ended:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    yield message("reconnect", {"reason": "lifetime"})
-                    return
+                    raise Expired
                 taken = await _taken(queue, min(HEARTBEAT_SECONDS, left))
                 fresh = [one for one in taken if isinstance(one, LogChunk) and one.sequence > last]
                 if fresh:
                     last = fresh[-1].sequence
-                    yield b"".join(map(frame, fresh))
-                elif not taken:
-                    yield HEARTBEAT
+                if fresh or not taken:
+                    yield fresh
                 for one in taken:
-                    if isinstance(one, Closed):
-                        yield message("reconnect", {"reason": "draining"})
-                        return
+                    if isinstance(one, Exception):
+                        raise one
                     if isinstance(one, int):
                         await wait_for(house.pool, owner.views, one, VIEW_SECONDS)
                         owner = msgspec.structs.replace(await read(), ended=True)
@@ -133,12 +133,28 @@ async def stream(house: House, hub: Hub, read: Reader, owner: Owner, after: int,
             await asyncio.gather(*tasks, return_exceptions=True)
     async with contextlib.aclosing(past(house, owner, last)) as chunks:
         async for batch in _batches(chunks):
-            yield b"".join(map(frame, batch))
-    yield message("end", {"url": url})
+            yield batch
 
 
-def frame(chunk: LogChunk) -> bytes:
-    return b"id: %d\nevent: log\ndata: %s\n\n" % (chunk.sequence, encode(chunk))
+async def stream(house: House, hub: Hub, read: Reader, after: int, *, url: str) -> AsyncGenerator[bytes]:
+    """The log of one owner as server-sent events."""
+    yield RETRY
+    deadline = time.monotonic() + LIFETIME_SECONDS
+    try:
+        async with contextlib.aclosing(follow(house, hub, read, after, deadline)) as batches:
+            async for batch in batches:
+                yield b"".join(frame(str(chunk.sequence), chunk) for chunk in batch) or HEARTBEAT
+    except Closed:
+        yield message("reconnect", {"reason": "draining"})
+    except Expired:
+        yield message("reconnect", {"reason": "lifetime"})
+    else:
+        yield message("end", {"url": url})
+
+
+def frame(mark: str, chunk: LogChunk) -> bytes:
+    """A chunk as a server-sent event whose id is `mark`."""
+    return b"id: %s\nevent: log\ndata: %s\n\n" % (mark.encode(), encode(chunk))
 
 
 async def _archived(objects: ObjectStore, key: str, after: int) -> AsyncGenerator[LogChunk]:

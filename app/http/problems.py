@@ -144,6 +144,8 @@ def _of_framework(error: HTTPException) -> ProblemRaised:
             )
         case _ if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return ProblemRaised(413, "body_too_large", "the body is larger than this route takes")
+        case _ if any(field.pointer.startswith("body/") for field in _parameters(error)):
+            return ProblemRaised(400, "body_missing", "this route takes a JSON body")  # what is there, request.py reads
         case _ if status < 500:
             return ProblemRaised(status, "request_invalid", "a parameter is wrong", errors=_parameters(error))
         case _:
@@ -156,7 +158,8 @@ def _parameters(error: HTTPException) -> tuple[FieldError, ...]:
     for one in error.extra if isinstance(error.extra, list) else []:
         if isinstance(one, dict):
             entry: dict[str, Any] = one
-            where = f"{entry.get('source', 'query')}/{entry.get('key', '')}"
+            source = entry.get("source", "query")
+            where = f"{getattr(source, 'value', source)}/{entry.get('key', '')}"
             found.append(FieldError(where, "invalid", str(entry.get("message", "is wrong"))))
     return tuple(found)
 

@@ -10,6 +10,7 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.params import ParameterKwarg, QueryParameter
 
+from app.commands.refusals import not_found
 from app.http.cursors import OtherLife, position_of
 from app.http.problems import ProblemRaised
 from app.http.state import context_of, process_of
@@ -35,6 +36,10 @@ def size_of(page_size: int) -> int:
 
 async def known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """A guard: a misspelt query parameter would otherwise be ignored, and the answer be that to another question."""
+    if any("\0" in str(value) for value in connection.path_params.values()):
+        raise not_found("thing")  # Postgres knows no such text
+    if any("\0" in value for value in connection.query_params.values()):
+        raise ProblemRaised(400, "request_invalid", "a parameter has a NUL character")
     unknown = sorted(set(connection.query_params) - _parameters(handler))
     if unknown:
         known = ", ".join(sorted(_parameters(handler))) or "none"

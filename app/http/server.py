@@ -1,5 +1,6 @@
 """Puts the application together: routes, guards, problems, the document, behind the door."""
 
+import functools
 import importlib.metadata
 from typing import Any
 
@@ -41,25 +42,26 @@ def create_app(house: House, *, metrics: Metrics | None = None, hub: Hub | None 
     def provide_caller(request: Request[Any, Any, Any]) -> Caller:
         return access.caller_of(request)
 
+    provided: dict[str, Any] = {
+        "caller": provide_caller,
+        "house": lambda: house,
+        "hub": lambda: follow,
+        "process": lambda: process,
+        "metrics": lambda: metrics,
+    }
     litestar = Litestar(
         route_handlers=HANDLERS,
         request_class=StrictRequest,
         guards=[access.let_in, reading.known_parameters, reading.caught_up],
-        dependencies={
-            "caller": Provide(provide_caller, sync_to_thread=False),
-            "house": Provide(lambda: house, sync_to_thread=False),
-            "hub": Provide(lambda: follow, sync_to_thread=False),
-            "process": Provide(lambda: process, sync_to_thread=False),
-            "metrics": Provide(lambda: metrics, sync_to_thread=False),
-        },
+        dependencies={name: Provide(provider, sync_to_thread=False) for name, provider in provided.items()},
         exception_handlers={Exception: problems.respond},
         request_max_body_size=BODY_BYTES,
-        openapi_config=openapi.config(version()),
-        plugins=[openapi.ClosedStructs()],
+        openapi_config=None,  # openapi.py makes the document, routes/pages.py serves it
         logging_config=None,  # app/logs.py
         debug=False,
     )
     litestar.state.process = process
+    litestar.state.document = functools.partial(openapi.document, HANDLERS, tuple(provided), version())
     litestar.state.hub = follow
     return Door(litestar, metrics)
 

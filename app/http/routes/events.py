@@ -40,7 +40,12 @@ Types = Annotated[
 ]
 
 
-@get("/v1/events", opt=needs(READ, views=events.VIEWS, media_types=STREAMS), tags=["events"], operation_id="listEvents")
+@get(
+    "/v1/events",
+    opt=needs(READ, views=events.VIEWS, media_types=STREAMS, returns=answers.Events),
+    tags=["events"],
+    operation_id="listEvents",
+)
 async def list_events(
     request: Request[Any, Any, Any],
     house: Given[House],
@@ -57,7 +62,7 @@ async def list_events(
 
 @get(
     "/v1/runs/{run:str}/events",
-    opt=needs(READ, views=(*events.VIEWS, *runs.VIEWS), media_types=STREAMS),
+    opt=needs(READ, views=(*events.VIEWS, *runs.VIEWS), media_types=STREAMS, returns=answers.Events),
     tags=["events"],
     operation_id="listEventsOfRun",
 )
@@ -80,7 +85,7 @@ async def list_events_of_run(
 
 @get(
     "/v1/revisions/{revision:str}/events",
-    opt=needs(READ, views=(*events.VIEWS, *revisions.VIEWS), media_types=STREAMS),
+    opt=needs(READ, views=(*events.VIEWS, *revisions.VIEWS), media_types=STREAMS, returns=answers.Events),
     tags=["events"],
     operation_id="listEventsOfRevision",
 )
@@ -105,7 +110,7 @@ async def list_events_of_revision(
 
 @get(
     "/v1/trials/{trial:str}/events",
-    opt=needs(READ, views=(*events.VIEWS, *trials.VIEWS), media_types=STREAMS),
+    opt=needs(READ, views=(*events.VIEWS, *trials.VIEWS), media_types=STREAMS, returns=answers.Events),
     tags=["events"],
     operation_id="listEventsOfTrial",
 )

@@ -101,7 +101,7 @@ async def get_archive(
 
 @get(
     "/v1/runs/{run:str}/archive",
-    opt=needs(READ, views=OF_RUN, files=(ZSTD, "application/x-tar")),
+    opt=needs(READ, views=OF_RUN, files=(ZSTD, "application/x-tar"), waits=True),
     tags=["files"],
     operation_id="getArchiveOfRun",
 )

@@ -10,16 +10,17 @@ from app.boot import House
 from app.commands.caller import Caller
 from app.commands.refusals import not_found
 from app.domain.execution import LOG
-from app.http import answers, logs, sse
+from app.http import answers, logs, run_logs, sse
 from app.http.access import needs
 from app.http.given import Given
 from app.http.hub import Hub
 from app.http.problems import ProblemRaised
 from app.http.reading import DEFAULT_SIZE, PageSize, size_of
 from app.http.routes.events import streamed, wants_stream
+from app.http.routes.runs import run_of
 from app.http.routes.trials import trial_of
 from app.objects import keys
-from app.queries import revisions, trials
+from app.queries import revisions, runs, trials
 
 READ = Permission.LOGS_READ
 STREAMS = (sse.MEDIA_TYPE,)
@@ -29,11 +30,15 @@ After = Annotated[
     int,
     QueryParameter(name="after", description="The sequence of a chunk: what comes after it.", ge=0, le=LARGEST),
 ]
+AfterPlace = Annotated[
+    str | None,
+    QueryParameter(name="after", description="`after` of a page, or the id of a server-sent event.", max_length=50),
+]
 
 
 @get(
     "/v1/trials/{trial:str}/logs",
-    opt=needs(READ, views=trials.VIEWS_OF_EXECUTIONS, media_types=STREAMS),
+    opt=needs(READ, views=trials.VIEWS_OF_EXECUTIONS, media_types=STREAMS, returns=answers.Logs),
     tags=["logs"],
     operation_id="listLogsOfTrial",
 )
@@ -57,7 +62,7 @@ async def list_logs_of_trial(
 
 @get(
     "/v1/revisions/{revision:str}/logs",
-    opt=needs(READ, views=revisions.VIEWS, media_types=STREAMS),
+    opt=needs(READ, views=revisions.VIEWS, media_types=STREAMS, returns=answers.Logs),
     tags=["logs"],
     operation_id="listLogsOfRevision",
 )
@@ -93,6 +98,34 @@ async def list_logs_of_revision(
     return await _answer(request, house, hub, read, after, page_size, f"/v1/revisions/{identifier}")
 
 
+@get(
+    "/v1/runs/{run:str}/logs",
+    opt=needs(READ, views=(*runs.VIEWS, *trials.VIEWS_OF_EXECUTIONS), media_types=STREAMS, returns=answers.Logs),
+    tags=["logs"],
+    operation_id="listLogsOfRun",
+)
+async def list_logs_of_run(
+    request: Request[Any, Any, Any],
+    house: Given[House],
+    caller: Given[Caller],
+    hub: Given[Hub],
+    run: FromPath[str],
+    after: AfterPlace = None,
+    page_size: PageSize = DEFAULT_SIZE,
+) -> Response[Any]:
+    """The output of a run, trial by trial in their order. A stream ends with the run; to see trials side by side, follow
+    each one's own log."""
+    found = await run_of(house, caller, run)
+    of_run = run_logs.RunLog(
+        house, hub, found.id, lambda trial_id: owner_of_trial(house, caller, trial_id), caller.team
+    )
+    if wants_stream(request):
+        place = run_logs.parse(request.headers.get("last-event-id") or after)
+        return streamed(request, of_run.stream(place, url=f"/v1/runs/{found.id}"))
+    page = await of_run.page(run_logs.parse(after), size_of(page_size))
+    return Response(answers.Logs(items=page.items, after=str(page.after), more=page.more))
+
+
 async def owner_of_trial(house: House, caller: Caller, trial_id: str) -> logs.Owner:
     trial = await trial_of(house, caller, trial_id)
     executions = await trials.executions_of(house.pool, caller.team, trial_id)
@@ -116,11 +149,10 @@ async def _answer(
     page_size: int,
     url: str,
 ) -> Response[Any]:
-    owner = await read()
     if wants_stream(request):
         after = _last_id(request, after)
-        return streamed(request, logs.stream(house, hub, read, owner, after, url=url))
-    page = await logs.page(house, owner, after, size_of(page_size))
+        return streamed(request, logs.stream(house, hub, read, after, url=url))
+    page = await logs.page(house, await read(), after, size_of(page_size))
     last = page.items[-1].sequence if page.items else after
     return Response(answers.Logs(items=page.items, after=str(last), more=page.more))
 
@@ -135,4 +167,4 @@ def _last_id(request: Request[Any, Any, Any], after: int) -> int:
     return int(mark)
 
 
-HANDLERS = (list_logs_of_trial, list_logs_of_revision)
+HANDLERS = (list_logs_of_trial, list_logs_of_revision, list_logs_of_run)

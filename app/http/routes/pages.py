@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, get
 
-from app.http import openapi
 from app.http.access import PUBLIC
 
 POLICY = (
@@ -19,7 +18,7 @@ POLICY = (
 @get("/openapi.json", opt=PUBLIC, include_in_schema=False)
 async def openapi_document(request: Request[Any, Any, Any]) -> Response[bytes]:
     """OpenAPI 3.1."""
-    body = msgspec.json.encode(openapi.document(request.app))
+    body = msgspec.json.encode(request.app.state.document())
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-cache"})
 
 

@@ -100,7 +100,7 @@ async def create_revision(
 
 @get(
     "/v1/revisions/{revision:str}",
-    opt=needs(READ, views=revisions.VIEWS),
+    opt=needs(READ, views=revisions.VIEWS, waits=True),
     tags=["tasks"],
     operation_id="getRevision",
 )

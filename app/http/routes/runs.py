@@ -70,7 +70,7 @@ class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 @post(
     "/v1/runs",
-    opt=needs(permission_of(commands.start)),
+    opt=needs(permission_of(commands.start), waits=True),
     status_code=202,
     request_max_body_size=4 * 1024**2,
     tags=["runs"],
@@ -131,7 +131,7 @@ async def list_runs(
     return answers.Listed(items=tuple(map(answers.run, page.items)), next_page_token=page.next_page_token)
 
 
-@get("/v1/runs/{run:str}", opt=needs(READ, views=runs.VIEWS), tags=["runs"], operation_id="getRun")
+@get("/v1/runs/{run:str}", opt=needs(READ, views=runs.VIEWS, waits=True), tags=["runs"], operation_id="getRun")
 async def get_run(
     request: Request[Any, Any, Any],
     house: Given[House],
@@ -166,7 +166,7 @@ async def cancel_run(house: Given[House], caller: Given[Caller], run: FromPath[s
 
 @post(
     "/v1/runs/{run:str}/retry",
-    opt=needs(permission_of(commands.retry), views=runs.VIEWS),
+    opt=needs(permission_of(commands.retry), views=runs.VIEWS, waits=True),
     status_code=202,
     tags=["runs"],
     operation_id="retryRun",
