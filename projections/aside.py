@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator
 
 from app.eventlog.connect import Connection, Session, connect
 from app.eventlog.incarnation import current_incarnation
-from app.eventlog.read import high_water, read_between
+from app.eventlog.read import read_between
+from app.eventlog.tail import settle
 from projections import ledger
 from projections.batch import fold_into
 from projections.projector import ROLE
@@ -39,9 +40,10 @@ class Aside:
 
     async def end(self) -> int:
         """How far to fold: to where the served view is, so that the projector finds it where it believes it; or, if the
-        view is halted, up to the high water, past the event that halted it."""
-        halted = self.view.name in await ledger.read_halted(self.connection)
-        return max(await self.live(), await high_water(self.connection) if halted else 0)
+        view is halted, as far as the log is decided, past the event that halted it."""
+        if self.view.name in await ledger.read_halted(self.connection):
+            return await settle(self.connection)
+        return await self.live()
 
     async def fold_up_to(self, end: int) -> int:
         """Fold the events up to a position that is decided; returns how many those were."""

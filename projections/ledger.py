@@ -63,17 +63,14 @@ async def hold(connection: Connection, view: View) -> int:
 
 
 async def put(connection: Connection, view: View, position: int) -> None:
-    """Move a view that the caller holds."""
+    """Move a view that the caller holds; a halt that it has passed by this is over."""
     await connection.execute(statement("set_checkpoint"), view.checkpoint, position)
+    await connection.execute(statement("clear_halt"), view.name, position)
 
 
 async def halt(connection: Connection, view: View, recorded: Recorded, code: str) -> Halt:
     await connection.execute(statement("halt_view"), view.name, recorded.position, recorded.stream, recorded.type, code)
     return Halt(view.name, recorded.position, recorded.stream, recorded.type, code)
-
-
-async def clear(connection: Connection, views: Iterable[View]) -> None:
-    await connection.execute(statement("clear_halt"), [view.name for view in views])
 
 
 async def read_halted(connection: Connection) -> dict[str, Halt]:

@@ -73,7 +73,6 @@ async def swap(built: Aside) -> int | None:
             await connection.execute(f"drop table {VIEWS}.{table.name}")
             await connection.execute(f"alter table {ASIDE}.{table.name} set schema {VIEWS}")
         await ledger.put(connection, view, position)
-        await ledger.clear(connection, [view])
     built.position = position
     built.events += len(batch)
     return position

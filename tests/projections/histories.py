@@ -18,7 +18,7 @@ from app.eventlog.model import Unit
 
 START = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 AGENTS = (Agent(name="oracle"), Agent(name="nop"), Agent(name="cla\0ude", model="m", settings={"x": "\0", "n": 1e300}))
-REWARDS = (0.0, 1.0, 0.1, 0.2, 1 / 3, -2.5, 1e-300, 1e300)
+REWARDS = (0.0, 1.0, 0.1, 0.2, 1 / 3, -2.5, 1e-150, 1e100)
 
 
 def digest(text: str) -> str:
