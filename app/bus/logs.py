@@ -137,11 +137,15 @@ class LogPublisher:
 async def read_log(
     bus: Bus, *, team: str, kind: str, owner: str, after: int = 0, limit: int = HISTORY
 ) -> list[LogChunk]:
-    """At most `limit` chunks with a sequence after `after` that the stream still has. Raises NotConnected."""
+    """At most `limit` chunks with a sequence after `after` that the stream still has. Raises NotConnected, also when
+    JetStream does not answer in time."""
     reader = _History(bus, subjects.logs(team, kind, owner))
     chunks: list[LogChunk] = []
-    while len(chunks) < limit and (batch := await reader.read()):
-        chunks += [chunk for chunk in batch if chunk.sequence > after]
+    try:
+        while len(chunks) < limit and (batch := await reader.read()):
+            chunks += [chunk for chunk in batch if chunk.sequence > after]
+    except (nats.errors.Error, TimeoutError) as error:
+        raise NotConnected from error
     return sorted(chunks, key=lambda chunk: chunk.sequence)[:limit]
 
 
@@ -254,7 +258,7 @@ class _History:
         self._next = 1
 
     async def read(self) -> list[LogChunk]:
-        """The next chunks; empty at the end, for now. Raises NotConnected or TimeoutError."""
+        """The next chunks; empty at the end, for now. Raises NotConnected, nats.errors.Error or TimeoutError."""
         answers: asyncio.Queue[Msg] = asyncio.Queue()
         inbox = f"_INBOX.{NUID().next().decode()}"
         client = self._bus.nc

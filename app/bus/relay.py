@@ -189,7 +189,7 @@ class Relay:
                 await self._relay(connection)
             except Resync as error:
                 log.warning("relay resyncs", reason=str(error))
-            except (NotConnected, nats.errors.Error) as error:  # JetStream's own errors too
+            except (NotConnected, nats.errors.Error, nats.errors.TimeoutError) as error:  # JetStream's own errors too
                 log.warning("relay waits for nats", error=type(error).__name__, detail=str(error)[:200])
             except topology.TopologyRefused as error:
                 log.error("relay stands still", reason=str(error))

@@ -77,8 +77,8 @@ def decide(end: StreamEnd, found: tuple[uuid.UUID, bytes] | None, row: RelayRow 
         raise RestoreNeeded(end.sequence, end.last.position)
     if end.foreign:
         raise RestoreNeeded(end.sequence, None)
-    if end.sequence == 0 or row is None:
-        return Window()  # new or wiped
+    if end.sequence == 0 or row is None or row.sequence == 0:
+        return Window()  # new or wiped, or the relay never got anything out
     return After(row.position)  # in use, and all messages have aged out
 
 

@@ -17,12 +17,6 @@ import msgspec
 from app.bus import topology
 from app.bus.connection import Bus
 from app.bus.hints import Hints
-from app.bus.leases import Beat as Beat
-from app.bus.leases import Lost as Lost
-from app.bus.leases import Sweeper as Sweeper
-from app.bus.leases import beat as beat
-from app.bus.leases import register as register
-from app.bus.leases import retire as retire
 from app.bus.statements import statement
 from app.clock import SYSTEM, Clock
 from app.eventlog.connect import LOST, Connection, Pool

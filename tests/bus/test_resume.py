@@ -44,6 +44,7 @@ def test_a_new_or_wiped_stream_gets_the_window() -> None:
     assert decide(StreamEnd(0, None), None, None) == Window()
     assert decide(StreamEnd(0, None), None, ROW) == Window()
     assert decide(StreamEnd(12, None), None, None) == Window()
+    assert decide(StreamEnd(12, None), None, ACCEPTED) == Window(), "a row, but nothing was ever confirmed"
 
 
 def test_an_empty_stream_that_was_in_use_goes_on_where_the_relay_was() -> None:
