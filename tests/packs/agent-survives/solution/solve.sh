@@ -1,0 +1,2 @@
+#!/bin/bash
+while :; do date +%s%N >>/app/ticks; sleep 0.1; done

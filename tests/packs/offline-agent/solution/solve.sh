@@ -1,0 +1,2 @@
+#!/bin/bash
+echo $(ls /sys/class/net)

@@ -1,0 +1,2 @@
+#!/bin/bash
+id -u; [ "$(stat -c %U /logs/agent/mine)" = agent ] && echo 1 >/logs/verifier/reward.txt

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo second >>/app/out.txt; echo did second
