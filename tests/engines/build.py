@@ -77,3 +77,8 @@ def _go(cache: Path) -> Path:
             Path(aside).rename(target)
             Path(aside).mkdir()  # for the context manager to remove
     return go
+
+
+if __name__ == "__main__":  # python -m tests.engines.build: all of them, ahead of the tests
+    for module in sorted(HERE.glob("*/go.mod")):
+        _say(f"{engine(module.parent.name)}")

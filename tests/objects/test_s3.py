@@ -15,6 +15,9 @@ from tests.conformance.object_stores import LARGE, ObjectStoreConformance, in_fu
 from tests.engines.versitygw import SECRET_KEY, S3Server, s3_server
 
 
+pytestmark = pytest.mark.timeout(900)  # the first one may have to build the server
+
+
 class S3Conformance(ObjectStoreConformance):
     conditions: bool | None = None
 
