@@ -14,7 +14,6 @@ from app.objects.s3 import PROBE, S3Store
 from tests.conformance.object_stores import LARGE, ObjectStoreConformance, in_future, keys_of, sha256, whole
 from tests.engines.versitygw import SECRET_KEY, S3Server, s3_server
 
-
 pytestmark = pytest.mark.timeout(900)  # the first one may have to build the server
 
 
