@@ -98,6 +98,11 @@ class Postgres:
             if not (data / "PG_VERSION").exists():
                 self._initialise(binaries, data, user)
             _check(data)
+            if not (self._folder / "password").exists():
+                raise StoreUnusable(
+                    f"The data in {data} is there and its password is not; put {self._folder / 'password'} back, "
+                    "or choose another home with SEATRIAL_HOME."
+                )
             self._port = self._free_port()
             self._run(binaries, data, user, lease)
         finally:
@@ -113,11 +118,16 @@ class Postgres:
         data = self._folder / "data"
         if user is None or data.exists() or _can_reach(self._folder, user):
             return data.resolve()
+        if (
+            data.is_symlink() and data.readlink().parent.is_dir()
+        ):  # an earlier start was interrupted before the data was made
+            return data.readlink()
+        # A place of its own for each new home: a home of this path that was moved away still links to the earlier one.
         name = hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:12]
-        place = REACHABLE / f"seatrial-{name}"
-        place.mkdir(exist_ok=True, mode=0o711)
+        place = Path(tempfile.mkdtemp(prefix=f"seatrial-{name}-", dir=REACHABLE))
+        place.chmod(0o711)
         (place / "home").write_text(f"{self._folder}\n")
-        if data.is_symlink():
+        if data.is_symlink():  # to a place that is gone
             data.unlink()
         data.symlink_to(place / "data")
         return place / "data"

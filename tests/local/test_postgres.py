@@ -195,6 +195,31 @@ async def test_data_that_its_account_cannot_reach_lies_elsewhere_and_no_mode_is_
         server.stop()
 
 
+async def test_a_home_that_was_deleted_and_made_again_starts_empty(
+    tmp_path: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "private"
+    elsewhere = memory_folder / "again"
+    elsewhere.mkdir(mode=0o711)
+    monkeypatch.setattr(postgres, "REACHABLE", elsewhere)
+    for _ in range(2):
+        private.mkdir(mode=0o700)
+        server = Postgres(private / "postgres", settings=QUICK)
+        server.start()
+        try:
+            assert await count(server.url) == 1
+        finally:
+            server.stop()
+        shutil.rmtree(private)
+
+
+def test_data_whose_password_is_gone_is_told_with_the_remedy(server: Postgres, folder: Path) -> None:
+    server.stop()
+    (folder / "password").unlink()
+    with pytest.raises(StoreUnusable, match="password"):
+        server.start()
+
+
 async def test_binaries_that_the_account_cannot_reach_are_copied_once_and_work(
     tmp_path: Path, folder: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
