@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _up(values: settings.Settings, descriptor: int | None) -> int:
     report = Report(to_terminal) if descriptor is None else Report(to_terminal, report_to(descriptor))
     try:
-        up(values, report, ask=_ask())
+        up(values, report, ask=_ask(), detached=descriptor is not None)
     except LocalError as error:
         report.end(str(error))
         raise

@@ -34,8 +34,10 @@ from app.settings import PREFIX, Settings
 READY_SECONDS = 90.0
 
 
-def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> None:
+def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None, detached: bool = False) -> None:
     """Start everything, supervise until SIGTERM or SIGINT, stop everything. From the main thread.
+
+    `detached` only changes what is said: nobody can press Ctrl-C.
 
     Raises LocalError (or a KeyboardInterrupt during the start), with nothing left running.
     """
@@ -102,11 +104,11 @@ def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> 
                 report.say(f"  docs   {values.base_url}/docs")
                 report.say(f"  key    {state.key_file(home)}")
                 report.say(f"  logs   {home / 'logs'}")
-                report.say("  stop   seatrial down (or Ctrl-C here)")
+                report.say(f"  stop   seatrial down{'' if detached else ' (or Ctrl-C here)'}")
                 report.end()
                 supervisor.watch(ringing)
         finally:
-            report.say("stopping (a second Ctrl-C does not wait for running work)")
+            report.say(f"stopping{'' if detached else ' (a second Ctrl-C does not wait for running work)'}")
             supervisor.stop(ringing)
             report.say("stopped")
 
