@@ -5,6 +5,7 @@ Nothing is unpacked; of each layer only the package managers' own records and th
 in order at the end, since the list of them comes last in the stream.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -15,8 +16,11 @@ from app.archives.stream import Stream, chunks_of, decompressed
 from app.archives.tar import Kind, TarReader
 from app.images import records
 
-RECORD_BYTES = 64 * 1024**2
-"""Of one record; a dpkg status of 5,000 packages has 6 MB. A larger one is not read."""
+RECORDS_BYTES = 256 * 1024**2
+"""Of all records together, in all layers; a dpkg status of 5,000 packages has 6 MB."""
+HIDDEN = 1_000_000
+"""Whiteouts that are kept, in all layers."""
+PACKAGES = 200_000
 LAYER_LIMITS = Limits(members=5_000_000, total_bytes=1 << 40, file_bytes=1 << 40, ratio=2_000)
 JSON_BYTES = 16 * 1024**2
 MAGIC = slice(257, 262)
@@ -56,10 +60,23 @@ class Layer(msgspec.Struct, frozen=True):
     """What one layer adds and takes away."""
 
     files: dict[str, bytes]
-    removed: tuple[str, ...]
+    removed: frozenset[str]
     """Paths that a whiteout hides, with all below them."""
-    emptied: tuple[str, ...]
+    emptied: frozenset[str]
     """Folders whose content of the layers below is hidden."""
+
+
+class Budget:
+    """What is left of the memory that an image may cost. Images are made by strangers."""
+
+    def __init__(self) -> None:
+        self.record_bytes, self.hidden = RECORDS_BYTES, HIDDEN
+
+    def take(self, record_bytes: int = 0, hidden: int = 0) -> None:
+        self.record_bytes -= record_bytes
+        self.hidden -= hidden
+        if self.record_bytes < 0 or self.hidden < 0:
+            raise ImageUnreadable("its package records are larger than any real image's")
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, rename="pascal"):
@@ -82,6 +99,7 @@ def read(file: BinaryIO) -> Inventory:
     layers: dict[str, Layer] = {}
     documents: dict[str, bytes] = {}
     links: dict[str, str] = {}
+    budget = Budget()
     try:
         reader = TarReader(Stream(chunks_of(file)), strict_end=False)
         for member in reader:
@@ -95,9 +113,10 @@ def read(file: BinaryIO) -> Inventory:
                     head += chunk
                 if head[:1] in (b"{", b"[") and head[MAGIC] != b"ustar":
                     if member.size <= JSON_BYTES:
+                        budget.take(record_bytes=member.size)
                         documents[name] = head + b"".join(content)
                 elif head:
-                    layers[name] = _layer(_again(head, content))
+                    layers[name] = _layer(_again(head, content), budget)
         return _inventory(layers, documents, links)
     except ArchiveRefused as error:
         raise ImageUnreadable(str(error)) from error
@@ -107,31 +126,57 @@ def apply(layers: list[Layer]) -> dict[str, bytes]:
     """The records that are left when the layers lie on each other, lowest first."""
     files: dict[str, bytes] = {}
     for layer in layers:
-        hidden = (*(f"{path}/" for path in (*layer.removed, *layer.emptied)),)
-        for path in [path for path in files if path in layer.removed or path.startswith(hidden)]:
+        for path in [path for path in files if _hidden(path, layer)]:
             del files[path]
         files |= layer.files
     return files
 
 
-def _layer(chunks: Iterator[bytes]) -> Layer:
+def _hidden(path: str, layer: Layer) -> bool:
+    """Whether a layer takes away a path of those below it."""
+    if path in layer.removed:
+        return True
+    while path:
+        path = path.rpartition("/")[0]
+        if path in layer.emptied or (path and path in layer.removed):
+            return True
+    return False
+
+
+def _layer(chunks: Iterator[bytes], budget: Budget) -> Layer:
     files: dict[str, bytes] = {}
-    removed: list[str] = []
-    emptied: list[str] = []
+    removed: set[str] = set()
+    emptied: set[str] = set()
     reader = TarReader(Stream(decompressed(chunks, LAYER_LIMITS)), strict_end=False)
     for member in reader:
         name = member.name.removeprefix("./").strip("/")
         folder, _, base = name.rpartition("/")
         if base == OPAQUE:
-            emptied.append(folder)
+            budget.take(hidden=1, record_bytes=len(folder))
+            emptied.add(folder)
         elif base.startswith(WHITEOUT):
-            removed.append(f"{folder}/{base[len(WHITEOUT) :]}".lstrip("/"))
-        elif member.kind is Kind.FILE and member.size <= RECORD_BYTES and records.wanted(name):
-            files[name] = b"".join(reader.data())
+            budget.take(hidden=1, record_bytes=len(name))
+            removed.add(f"{folder}/{base[len(WHITEOUT) :]}".lstrip("/"))
+        elif member.kind is Kind.FILE and records.wanted(name):
+            files[name] = _record(reader, records.head_bytes(name), budget)
         elif member.kind is not Kind.FOLDER and records.wanted(name):
             # A link or the like in the place of a record hides what lay there.
-            removed.append(name)
-    return Layer(files, tuple(removed), tuple(emptied))
+            removed.add(name)
+    return Layer(files, frozenset(removed), frozenset(emptied))
+
+
+def _record(reader: TarReader, head_bytes: int | None, budget: Budget) -> bytes:
+    """The content of a record, or as much of its head as counts."""
+    kept: list[bytes] = []
+    size = 0
+    for chunk in reader.data():
+        if head_bytes is not None:
+            chunk = chunk[: max(0, head_bytes - size)]
+        if chunk:
+            budget.take(record_bytes=len(chunk))
+            kept.append(chunk)
+            size += len(chunk)
+    return b"".join(kept)
 
 
 def _inventory(layers: dict[str, Layer], documents: dict[str, bytes], links: dict[str, str]) -> Inventory:
@@ -144,7 +189,9 @@ def _inventory(layers: dict[str, Layer], documents: dict[str, bytes], links: dic
         raise ImageUnreadable("the image's list of layers cannot be read") from error
     files = apply(ordered)
     system = records.os_release(files)
-    packages = {Package(*found) for found in records.packages(files)}
+    packages = {Package(*found) for found in itertools.islice(records.packages(files), PACKAGES + 1)}
+    if len(packages) > PACKAGES:
+        raise ImageUnreadable(f"it claims more than {PACKAGES} packages")
     return Inventory(
         os_id=system.get("ID", ""),
         os_version=system.get("VERSION_ID", ""),

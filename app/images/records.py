@@ -14,6 +14,7 @@ DPKG = re.compile(r"var/lib/dpkg/(?:status|status\.d/[^/]+)")
 """`status.d` has one file a package in distroless images."""
 APK = frozenset({"lib/apk/db/installed", "usr/lib/apk/db/installed"})
 PYTHON = re.compile(r"(?:.*/)?(?:site|dist)-packages/[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO|egg-info)")
+HEAD_BYTES = 64 * 1024
 SEPARATORS = re.compile(r"[-_.]+")
 LINE = re.compile(r"^([A-Za-z0-9_-]+):[ \t]*(.*)$")
 
@@ -26,6 +27,11 @@ def wanted(path: str) -> bool:
         or DPKG.fullmatch(path) is not None
         or (path.endswith(("METADATA", "PKG-INFO", ".egg-info")) and PYTHON.fullmatch(path) is not None)
     )
+
+
+def head_bytes(path: str) -> int | None:
+    """How much of a record counts; None: all of it. Python's ends with a description of any length."""
+    return HEAD_BYTES if path in OS_RELEASE or PYTHON.fullmatch(path) else None
 
 
 def os_release(files: Mapping[str, bytes]) -> dict[str, str]:

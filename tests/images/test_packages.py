@@ -119,6 +119,21 @@ def test_no_record_crashes_the_reader(content: bytes) -> None:
     packages.read(samples.saved([samples.layer(dict.fromkeys(paths, content))]))
 
 
+def test_an_image_that_would_fill_the_memory_is_unreadable() -> None:
+    bombs = {
+        "records": {f"a{number}/site-packages/x-1.dist-info/METADATA": bytes(70_000) for number in range(4500)},
+        "one record": {STATUS: bytes(300 * 1024**2)},
+    }
+    for layer in map(samples.layer, bombs.values()):
+        with pytest.raises(ImageUnreadable):
+            packages.read(samples.saved([gzip.compress(layer, 1)]))
+
+
+def test_a_root_that_is_emptied_hides_everything_below() -> None:
+    lower = samples.layer({STATUS: samples.dpkg("a=1")})
+    assert found(lower, samples.layer({".wh..wh..opq": b""})) == set()
+
+
 @pytest.mark.docker
 def test_a_real_image_has_the_packages_that_its_own_dpkg_lists(docker_host: str) -> None:
     """Debian's stand-in, or the published image: read from the engine, compared with dpkg-query in the image."""

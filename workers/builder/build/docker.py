@@ -8,29 +8,23 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from app.domain.events import Image
 from app.images import dockerfile, packages, reference
 from app.settings import Settings
-from workers.builder.build import port
+from workers.builder.build import buildx, port
+from workers.builder.build.buildx import REPOSITORY
 from workers.builder.build.engine import DEFAULT_HOST, Engine, ImageFacts, Refused
 from workers.builder.build.port import BuildLine, BuildSpec, BuiltImage
 from workers.builder.build.progress import Progress, Vertex
 
-REPOSITORY = "seatrial"
-LABEL = "seatrial."
 DOCKERFILE_BYTES = 1024 * 1024
-STOP_SECONDS = 5
 FREE_BYTES = 64 * 1024**2
 """Less than this on the engine's disk, and a failed step is the disk's fault."""
-PASSED_ON = ("PATH", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Of our own environment, all that the docker command gets; the operator's registry logins come by DOCKER_CONFIG."""
-
 OnLog = Callable[[BuildLine], Awaitable[None]]
 
 
@@ -95,7 +89,7 @@ class DockerBackend:
                 raise port.ImageMissing(f"the engine has no image {reference}") from refused
             raise port.EngineUnavailable(f"the container engine refused: {refused.message}") from refused
         except packages.ImageUnreadable as error:
-            raise port.EngineUnavailable(f"what the engine sent of {reference} cannot be read: {error}") from error
+            raise port.ImageUnreadable(f"the layers of {reference} cannot be read: {error}") from error
 
     async def remove(self, revision: str) -> None:
         try:
@@ -174,10 +168,10 @@ class DockerBackend:
         self, spec: BuildSpec, context: Path, file: Path, here: Path, log: "_Log"
     ) -> tuple[int, Progress, bool]:
         """(exit code, what was told, whether the engine went away meanwhile)."""
-        command = _command(spec, context, file, here)
-        environment = _environment(self._engine.host, here)
+        command = buildx.command(spec, context, file, here)
+        environment = buildx.environment(self._engine.host, here)
         progress = Progress()
-        async with self._engine.watched() as watch, _process(command, environment) as process:
+        async with self._engine.watched() as watch, buildx.process(command, environment) as process:
             assert process.stderr is not None
             while chunk := await process.stderr.read(64 * 1024):
                 for line in progress.feed(chunk):
@@ -232,61 +226,6 @@ class _Log:
         elif not self.truncated:
             self.truncated = True
             await self._on_log(BuildLine("", "builder", "the log is too long; the rest is not kept\n"))
-
-
-@contextlib.asynccontextmanager
-async def _process(command: list[str], environment: dict[str, str]) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """A process of its own session, that is gone with all its children when the block is left."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
-        raise port.EngineUnavailable("the docker command is missing: install docker-cli and docker-buildx") from error
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            # buildx ends the build on the engine when it is asked to end; killed, its connection ends it too.
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.communicate(), STOP_SECONDS)
-                    break
-
-
-def _environment(host: str, here: Path) -> dict[str, str]:
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return environment | {
-        "HOME": str(here),
-        "DOCKER_HOST": host,
-        "DOCKER_CONFIG": os.environ.get("DOCKER_CONFIG") or str(Path("~/.docker").expanduser()),
-        "BUILDX_CONFIG": str(here / "buildx"),
-        "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
-    }
-
-
-def _command(spec: BuildSpec, context: Path, file: Path, here: Path) -> list[str]:
-    labels = {
-        "instance": spec.instance,
-        "team": spec.team,
-        "revision": spec.revision,
-        "pack": spec.pack_digest,
-    }
-    command = ["docker", "buildx", "build", "--builder", "default", "--progress", "rawjson", "--load"]
-    command += ["--provenance=false", "--sbom=false", "--network", spec.network]
-    command += ["--iidfile", str(here / "iid"), "--file", str(file), "--tag", f"{REPOSITORY}/{spec.revision}:latest"]
-    for name, value in labels.items():
-        command += ["--label", f"{LABEL}{name}={value}"]
-    if spec.extra_ca is not None:
-        command += ["--secret", f"id=ca,src={spec.extra_ca}"]
-    return [*command, "--", str(context)]
 
 
 def _read(context: Path, name: str) -> str:

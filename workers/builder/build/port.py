@@ -91,6 +91,12 @@ class ImageMissing(BuildFailure):
     code = "build.image_missing"
 
 
+class ImageUnreadable(BuildFailure):
+    """The image's layers hold records that cannot be read, or too many of them. It will be so each time."""
+
+    code = "build.image_unreadable"
+
+
 class ImageTooLarge(BuildFailure):
     """The image is larger than the installation allows. It was removed."""
 
@@ -121,7 +127,7 @@ class Backend(Protocol):
         ...
 
     async def inventory(self, reference: str) -> Inventory:
-        """The packages in the image `reference` (`Image.reference`), read from its layers. Raises ImageMissing."""
+        """The packages in the image `reference` (`Image.reference`), read from its layers. Raises ImageMissing, ImageUnreadable."""
         ...
 
     async def remove(self, revision: str) -> None:
