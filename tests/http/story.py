@@ -128,8 +128,9 @@ class Story:
     async def seal(self, run_id: str, evaluation_id: str, archive: bytes) -> int:
         """Seal the evidence of an evaluation with this archive."""
         evidence_id = ids.derive("evidence", evaluation_id, 1)
-        start = evidence.Start(evaluation_id=evaluation_id, run_id=run_id, worker="w", epoch=1)
-        await self.tell("evidence", evidence_id, evidence, start, run_id)
+        owe = evidence.Owe(evaluation_id=evaluation_id, run_id=run_id)
+        await self.tell("evidence", evidence_id, evidence, owe, run_id)
+        await self.tell("evidence", evidence_id, evidence, evidence.Start(worker="w", epoch=1), run_id)
         stored = await self.house.objects.put_blob(archive)
         seal = evidence.Seal(
             archive_key=stored.key,

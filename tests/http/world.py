@@ -161,3 +161,48 @@ def after(response: httpx.Response) -> dict[str, str]:
 def mark(team: Team, position: int) -> dict[str, str]:
     """The header of a read that must see this position."""
     return {"Seatrial-After": cursor.write(team.house.incarnation, position)}
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A server-sent event as a client sees it."""
+
+    event: str
+    data: dict[str, Any]
+    id: str | None
+
+
+@contextlib.asynccontextmanager
+async def listening(api: httpx.AsyncClient, url: str, **headers: str) -> AsyncIterator[AsyncIterator[Sent]]:
+    """The events of a stream, one by one, as they come. Comments and `retry` are passed over, as a browser does it."""
+    headers = {"Accept": "text/event-stream"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    async with api.stream("GET", url, headers=headers) as response:
+        if response.status_code != 200:
+            await response.aread()
+            raise AssertionError(response.text)
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-store"
+        yield parsed(response.aiter_lines())
+
+
+async def parsed(lines: AsyncIterator[str]) -> AsyncIterator[Sent]:
+    fields: dict[str, str] = {}
+    async for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif "data" in fields:
+            data = msgspec.json.decode(fields["data"], type=dict[str, Any])
+            yield Sent(fields.get("event", "message"), data, fields.get("id"))
+            fields = {}
+        else:
+            fields = {}
+
+
+async def until_end(events: AsyncIterator[Sent]) -> list[Sent]:
+    """Everything up to and with `end`, `reconnect` or `resync`."""
+    found: list[Sent] = []
+    async for one in events:
+        found.append(one)
+        if one.event in ("end", "reconnect", "resync"):
+            break
+    return found
