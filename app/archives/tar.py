@@ -15,6 +15,9 @@ from app.archives.stream import CHUNK, Stream
 BLOCK = 512
 EXTENDED_BYTES = 1024 * 1024
 """The most that one extended header (pax or GNU long name) may hold; a real one has a few hundred bytes."""
+EXTENDED = 16
+"""Extended headers that may stand before one member; two are usual."""
+SPARSE = "GNU.sparse"
 SIZE_MAX = 1 << 53
 
 
@@ -65,6 +68,7 @@ class TarReader:
         local: dict[str, str] = {}
         shared: dict[str, str] = {}
         long_name = long_link = None
+        extended = 0
         while True:
             for _ in self.data():
                 pass
@@ -80,8 +84,9 @@ class TarReader:
             if _number(block[148:156]) != sum(block[:148]) + sum(block[156:]) + 8 * 32:
                 raise ArchiveRefused(Code.DAMAGED, None, "a header's checksum is wrong")
             if kind_byte in (b"x", b"g", b"L", b"K"):
-                if size > EXTENDED_BYTES:
-                    raise ArchiveRefused(Code.DAMAGED, None, "an extended header is too large")
+                extended += 1
+                if size > EXTENDED_BYTES or extended > EXTENDED:
+                    raise ArchiveRefused(Code.DAMAGED, None, "its extended headers are too large")
                 body = self._stream.exactly(size)
                 self._stream.exactly(-size % BLOCK)
                 if kind_byte == b"x":
@@ -99,7 +104,7 @@ class TarReader:
             if "size" in pax:
                 size = _decimal(pax["size"])
             kind = KINDS.get(kind_byte, Kind.SPECIAL)
-            if any(key.startswith("GNU.sparse.") for key in pax):
+            if SPARSE in pax:
                 kind = Kind.SPARSE
             if kind is Kind.FILE and name.endswith("/"):
                 kind = Kind.FOLDER  # as tar of before 1988 wrote folders
@@ -110,7 +115,7 @@ class TarReader:
             self._name, self._left = name, size if has_data else 0
             self._padding = -self._left % BLOCK
             yield Member(name, kind, _number(block[100:108]) & 0o7777, self._left, link)
-            local, long_name, long_link = {}, None, None
+            local, long_name, long_link, extended = {}, None, None, 0
 
     def data(self) -> Iterator[bytes]:
         """What is left of the content of the current member, in chunks of at most CHUNK bytes."""
@@ -152,20 +157,23 @@ def _decimal(value: str) -> int:
 
 
 def _pax(body: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE\\n`, where LENGTH counts the whole record."""
-    records: dict[str, str] = {}
-    while body:
-        digits, separator, _ = body[:16].partition(b" ")
-        if not (separator and digits.isdigit()):
+    """The records that count, of `LENGTH KEY=VALUE\\n`, where LENGTH counts the whole record."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(body):
+        digits, separator, _ = body[at : at + 16].partition(b" ")
+        length = int(digits) if digits.isdigit() else 0
+        record = body[at + len(digits) + 1 : at + length]
+        key, equals, value = record.partition(b"=")
+        complete = at + length <= len(body) and record.endswith(b"\n")
+        if not (separator and equals and complete) or length <= len(digits) + 1:
             raise ArchiveRefused(Code.DAMAGED, None, "an extended header cannot be read")
-        length = int(digits)
-        record = body[len(digits) + 1 : length]
-        key, separator, value = record.partition(b"=")
-        if length <= len(digits) + 1 or length > len(body) or not separator or not record.endswith(b"\n"):
-            raise ArchiveRefused(Code.DAMAGED, None, "an extended header cannot be read")
-        records[_text(key)] = _text(value[:-1])
-        body = body[length:]
-    return records
+        if key in (b"path", b"linkpath", b"size"):
+            found[key.decode()] = _text(value[:-1])
+        elif key.startswith(b"GNU.sparse."):
+            found[SPARSE] = ""
+        at += length
+    return found
 
 
 def _text(value: bytes) -> str:

@@ -114,29 +114,31 @@ def _directory(file: BinaryIO, limits: Limits) -> tuple[list[Entry], int]:
     file.seek(at)
     body = file.read(size)
     entries: list[Entry] = []
-    while body:
-        entry, length = _entry(body)
+    place = 0
+    while place < len(body):
+        entry, place = _entry(body, place)
         entries.append(entry)
         if len(entries) > limits.members:
             raise ArchiveRefused(Code.TOO_MANY_MEMBERS, None, f"more than {limits.members}")
-        body = body[length:] if length < 4096 else memoryview(body)[length:].tobytes()
     if len(entries) != count:
         raise ArchiveRefused(Code.INCONSISTENT, None, "its directory has another count of members than stated")
     return entries, at
 
 
-def _entry(body: bytes) -> tuple[Entry, int]:
-    if len(body) < CENTRAL.size or body[:4] != b"PK\x01\x02":
+def _entry(body: bytes, at: int) -> tuple[Entry, int]:
+    """The entry that begins at `at`, and where the next one does."""
+    if len(body) < at + CENTRAL.size or body[at : at + 4] != b"PK\x01\x02":
         raise ArchiveRefused(Code.DAMAGED, None, "its directory cannot be read")
-    fields = CENTRAL.unpack_from(body)
+    fields = CENTRAL.unpack_from(body, at)
     made_by, flags, method = fields[1], fields[3], fields[4]
     crc, packed, size, name_length, extra_length, comment_length = fields[7:13]
     disk, external, offset = fields[13], fields[15], fields[16]
-    length = CENTRAL.size + name_length + extra_length + comment_length
-    if len(body) < length:
+    name_at = at + CENTRAL.size
+    extra_at = name_at + name_length
+    end = extra_at + extra_length + comment_length
+    if len(body) < end:
         raise ArchiveRefused(Code.DAMAGED, None, "its directory cannot be read")
-    raw_name = body[CENTRAL.size : CENTRAL.size + name_length]
-    extra = body[CENTRAL.size + name_length : CENTRAL.size + name_length + extra_length]
+    raw_name, extra = body[name_at:extra_at], body[extra_at : extra_at + extra_length]
     size, packed, offset, disk = _wide(extra, size, packed, offset, disk)
     # Without the flag the name is in the code page of its maker; ASCII is the same in all of them.
     name = raw_name.decode("utf-8" if flags & UTF8 else "ascii", "surrogateescape")
@@ -147,9 +149,8 @@ def _entry(body: bytes) -> tuple[Entry, int]:
     if disk != 0:
         raise ArchiveRefused(Code.DAMAGED, name, "a part of a split archive")
     mode = external >> 16 if made_by >> 8 in UNIX else 0
-    return Entry(
-        Member(name, _kind(name, mode), mode & 0o7777, size), raw_name, flags, method, crc, packed, offset
-    ), length
+    member = Member(name, _kind(name, mode), mode & 0o7777, size)
+    return Entry(member, raw_name, flags, method, crc, packed, offset), end
 
 
 def _kind(name: str, mode: int) -> Kind:

@@ -170,6 +170,29 @@ def test_an_extended_header_is_bounded(tmp_path: Path) -> None:
     assert refused.value.code is Code.DAMAGED
 
 
+def test_many_records_in_one_extended_header_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
+    """A reader that cuts the rest off each time would copy 75 GB here."""
+    records = b"6 a=b\n" * 150_000 + b"16 path=renamed\n"
+    member = samples.info("pax", tarfile.XHDTYPE, size=len(records))
+    header = member.tobuf(tarfile.GNU_FORMAT) + records + bytes(-len(records) % 512)
+    path = samples.written(tmp_path, header + samples.tar([samples.file("x")]))
+    assert scan(path, marker=None).paths == {"renamed"}
+
+
+def test_a_directory_of_many_members_takes_no_longer_than_its_bytes(tmp_path: Path) -> None:
+    """A reader that cuts the rest off each time would copy 100 GB here."""
+    data = samples.zipped(((f"f{number}" + "x" * 60, b"", 0o100644) for number in range(40_000)), zipfile.ZIP_STORED)
+    assert len(scan(samples.written(tmp_path, data), marker=None).files) == 40_000
+
+
+def test_extended_headers_without_end_are_refused(tmp_path: Path) -> None:
+    header = samples.info("pax", tarfile.XGLTYPE, size=10).tobuf(tarfile.GNU_FORMAT) + b"10 abc=de\n" + bytes(502)
+    with pytest.raises(ArchiveRefused) as refused:
+        scan(samples.written(tmp_path, header * 50 + samples.tar(PACK)))
+    assert refused.value.code is Code.DAMAGED
+    assert scan(samples.written(tmp_path, header * 2 + samples.tar(PACK))).files
+
+
 @pytest.mark.parametrize("compress", [bytes, samples.gz, samples.zst])
 def test_every_cut_of_an_archive_is_noticed(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
     whole = compress(samples.tar(PACK))

@@ -511,9 +511,9 @@ def difference(text: str, harbor: dict[str, object] | None) -> object:
 
 
 def real_packs() -> list[Path]:
-    """Third-party files that are not part of the project: `SEATRIAL_TEST_TASKPACKS`, or beside the checkout."""
+    """Third-party files that are not part of the project: `TEST_TASKPACKS`, or beside the checkout."""
     root = Path(__file__).parents[2]
-    folder = Path(os.environ.get("SEATRIAL_TEST_TASKPACKS") or root.parent / "shared" / "taskpacks")
+    folder = Path(os.environ.get("TEST_TASKPACKS") or root.parent / "shared" / "taskpacks")
     return sorted(folder.glob("**/task.toml")) if folder.is_dir() else []
 
 
