@@ -90,14 +90,14 @@ def draw_unit(data: st.DataObject, model: Model, prefix: str, sent: list[Unit]) 
         return f"{prefix}{kind}{data.draw(st.integers(1, of), kind)}"
 
     stream = name("s", 4)
-    team = prefix + data.draw(st.sampled_from("aaaaab"), "team")
+    team = prefix + data.draw(st.sampled_from("aaaab"), "team")
     version = model.version(stream) + data.draw(st.sampled_from([0, 0, 0, 0, 0, 1]))
     some = st.sets(st.integers(1, 4), max_size=2)
     reserved = data.draw(some, "reservations")
     released = data.draw(some, "releases") - reserved
     keyed = data.draw(st.integers(0, 3), "keyed") == 0
     guarded = data.draw(st.booleans(), "guarded")
-    work_id = name("w") if guarded else None
+    work_id = name("w", 2) if guarded else None
     epoch = (model.work[work_id][5] if work_id in model.work else 0) + data.draw(st.sampled_from([0, 0, 0, 1]))
     work = {
         w: NewWork(
@@ -108,7 +108,7 @@ def draw_unit(data: st.DataObject, model: Model, prefix: str, sent: list[Unit]) 
             data.draw(st.sampled_from([None, "wrk_1", "wrk_2"])) if w == work_id else None,
             data.draw(st.booleans()),
         )
-        for w in dict.fromkeys(name("w") for _ in range(data.draw(st.integers(0, 2), "works")))
+        for w in dict.fromkeys(name("w", 2) for _ in range(data.draw(st.integers(0, 2), "works")))
     }
     return Unit(
         stream,
@@ -128,12 +128,12 @@ def draw_unit(data: st.DataObject, model: Model, prefix: str, sent: list[Unit]) 
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 async def test_append_does_what_the_model_does(connection: Session, data: st.DataObject) -> None:
     model, prefix, sent = Model(), uuid.uuid4().hex[:12] + "_", list[Unit]()
     incarnation = await current_incarnation(connection)
-    for _ in range(data.draw(st.integers(1, 8), "groups")):
+    for _ in range(data.draw(st.integers(4, 12), "groups")):
         group, touched = list[Unit](), set[tuple[str, ...]]()
         for _ in range(data.draw(st.integers(1, 4), "units")):
             drawn = draw_unit(data, model, prefix, sent)

@@ -16,7 +16,7 @@ import pytest
 from app.eventlog.append import Appender
 from app.eventlog.connect import Session
 from app.eventlog.migrate import migrate
-from app.eventlog.model import LogUnavailable, Outcome
+from app.eventlog.model import LogUnavailable, NewReservation, Outcome
 from app.local.postgres import Postgres
 from tests.eventlog.samples import opened, rows, unit
 
@@ -167,3 +167,20 @@ async def test_what_no_server_can_answer_is_not_sent_again(own_database: str) ->
     async with Appender(own_database) as appender:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await appender.append(unit("a"))
+
+
+async def test_a_group_that_needs_more_locks_than_there_are_is_divided(memory_folder: Path) -> None:
+    """The lock table of this server holds less than the names of one full group."""
+    small = {"fsync": "off", "max_connections": "12", "max_locks_per_transaction": "64"}
+    server = Postgres(memory_folder / "eventlog-small", settings=small)
+    server.start()
+    try:
+        await migrate(server.url)
+        async with Appender(server.url) as appender:
+            await appender.append(unit("warm"))
+            names = [tuple(NewReservation(f"{n}", f"{k}") for k in range(300)) for n in range(60)]
+            outcomes = await asyncio.gather(*(appender.append(unit(f"a{n}", reservations=names[n])) for n in range(60)))
+        assert all(outcome.accepted for outcome in outcomes)
+        assert "out of shared memory" in server.log.read_text()
+    finally:
+        server.stop()

@@ -112,6 +112,7 @@ async def test_nothing_is_lost_or_doubled_in_a_storm(server: Postgres, tmp_path:
         await maybe_checkpoint(owner, key, SYSTEM, at_once=True)
         report = await audit(owner, {key.key_id: key.public})
     assert report.clean, report.findings
+    assert "deadlock detected" not in server.log.read_text(errors="replace")
     await check(server.url, storm, seen)
 
 
