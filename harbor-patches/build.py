@@ -101,7 +101,7 @@ def _make(
     inner = aside / "bin" / "python"
     progress("Harbor: installing its packages, pinned by hash")
     _run(
-        uv, "pip", "install", "--quiet", "--python", str(inner), "--no-deps", "--require-hashes", "--link-mode", "copy",
+        uv, "pip", "install", "--quiet", "--python", str(inner), "--no-deps", "--require-hashes",
         "-r", str(HERE / "harness.lock"),
     )  # fmt: skip
     site = next(aside.glob("lib/python*/site-packages"))
