@@ -1,6 +1,7 @@
 """Reading a pack's archive: `scan` to know what it holds, `extract` to have it on disk."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -53,7 +54,12 @@ def extract(path: Path, destination: Path, limits: Limits = DEFAULT, *, marker: 
         result = _rooted(files, left_out, marker)
         top = aside / result.root if result.root else aside
         top.chmod(0o755)
-        os.rename(top, destination)  # noqa: PTH104 (Path.rename replaces nothing less, but says less)
+        try:
+            top.rename(destination)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # somebody else was faster
+                raise FileExistsError(f"{destination} exists") from error
+            raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return result

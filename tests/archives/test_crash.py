@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from app.archives.folder import folder_listing
@@ -47,3 +49,22 @@ def test_a_kill_leaves_no_half_destination_and_the_next_try_succeeds(tmp_path: P
     assert not (tmp_path / "out").exists()
     assert extract(path, tmp_path / "out") == folder_listing(tmp_path / "out")
     assert len(list(tmp_path.glob(".out.*.partial"))) == 1
+
+
+def test_of_many_that_unpack_to_one_place_one_succeeds_and_the_others_are_told(tmp_path: Path) -> None:
+    path = samples.written(tmp_path, samples.tar([*samples.pack_items(), samples.file("large", os.urandom(3_000_000))]))
+    start = threading.Barrier(6)
+
+    def unpack() -> bool:
+        start.wait()
+        try:
+            extract(path, tmp_path / "out")
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        results = [task.result() for task in [pool.submit(unpack) for _ in range(6)]]
+    assert results.count(True) == 1
+    assert sorted(os.listdir(tmp_path)) == ["archive", "out"]
+    assert folder_listing(tmp_path / "out").size_bytes > 3_000_000
