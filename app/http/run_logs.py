@@ -19,8 +19,10 @@ from app.http.problems import ProblemRaised
 from app.http.sse import HEARTBEAT, HEARTBEAT_SECONDS, LIFETIME_SECONDS, RETRY, message
 from app.queries import runs, trials
 from app.queries.pages import LARGEST
+from app.queries.snapshot import wait_for
 
 PLACE = re.compile(r"(\d{1,18})\.(\d{1,18})")
+VIEWS = (*runs.VIEWS, *trials.VIEWS)
 COMPLETE = 10**18 - 1
 """As a sequence: all of this trial was given."""
 
@@ -105,7 +107,9 @@ class RunLog:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise logs.Expired
-                if not await follower.take(min(HEARTBEAT_SECONDS, left)):
+                if frames := await follower.take(min(HEARTBEAT_SECONDS, left)):
+                    await wait_for(self.house.pool, VIEWS, frames[-1].position, logs.VIEW_SECONDS)
+                else:
                     yield HEARTBEAT
 
     async def _of_trial(self, trial: trials.Trial, begin: int, deadline: float) -> AsyncGenerator[bytes]:

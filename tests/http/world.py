@@ -163,6 +163,11 @@ def mark(team: Team, position: int) -> dict[str, str]:
     return {"Seatrial-After": cursor.write(team.house.incarnation, position)}
 
 
+async def up_to_now(team: Team) -> dict[str, str]:
+    """The header of a read that must see all that has been written."""
+    return mark(team, await team.house.pool.fetchval("select max(position) from eventlog.event"))
+
+
 class Sent(msgspec.Struct, frozen=True):
     """A server-sent event as a client sees it."""
 
