@@ -36,6 +36,11 @@ class NotConnected(Exception):
         super().__init__(NotConnected.__doc__)
 
 
+def servers(url: str) -> list[str]:
+    """The servers of one cluster, separated by commas."""
+    return [part.strip() for part in url.split(",")]
+
+
 class NatsUnreachable(ConnectionError):
     """NATS does not answer, or refuses us. Start it, or correct SEATRIAL_NATS_URL."""
 
@@ -54,7 +59,7 @@ async def short_client(url: str, patience_seconds: float) -> AsyncGenerator[Clie
     try:
         async with asyncio.timeout(patience_seconds):
             await client.connect(
-                url,
+                servers(url),
                 name="seatrial",
                 error_cb=ignore,
                 allow_reconnect=False,
@@ -164,7 +169,7 @@ class Bus:
             self._closed.clear()
             try:
                 await client.connect(
-                    self._url,
+                    servers(self._url),
                     name=self._name,
                     error_cb=self._on_error,
                     disconnected_cb=self._on_disconnected,

@@ -17,7 +17,6 @@ INCARNATION = "Seatrial-Incarnation"
 POSITION = "Seatrial-Position"
 PREVIOUS = "Seatrial-Previous"
 """The position of the event before this one in the log; 0 for the first."""
-STREAM = "Seatrial-Stream"
 CATEGORY = "Seatrial-Category"
 VERSION = "Seatrial-Version"
 HASH = "Seatrial-Hash"
@@ -107,13 +106,12 @@ def subject_of(recorded: Recorded) -> str:
 
 
 def headers_of(recorded: Recorded, *, incarnation: uuid.UUID, previous: int) -> dict[str, str]:
-    """The headers of the message. The position is unique for ever, over all incarnations: it is in the message id."""
+    """The headers of the message, by which a follower knows its place in the log."""
     headers = {
         MESSAGE_ID: str(recorded.event_id),
         INCARNATION: str(incarnation),
         POSITION: str(recorded.position),
         PREVIOUS: str(previous),
-        STREAM: recorded.stream,
         CATEGORY: recorded.category,
         VERSION: str(recorded.version),
         HASH: recorded.hash.hex(),

@@ -7,6 +7,7 @@
 A name is one token: whatever NATS gives a meaning is percent-encoded, and an empty name is written `-`.
 """
 
+import functools
 from urllib.parse import quote, unquote
 
 EVENTS = "seatrial.events.>"
@@ -44,5 +45,6 @@ def stream_token(subject: str) -> str:
     return unquote(subject.split(".", 5)[4])
 
 
+@functools.lru_cache(maxsize=4096)
 def token(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or NONE
