@@ -34,7 +34,17 @@ async def backend(docker_host: str, tmp_path: Path) -> AsyncIterator[DockerBacke
     opened = DockerBackend(docker_host, tmp_path / "scratch")
     yield opened
     await opened.close()
+    await asyncio.to_thread(forget_fetched, docker_host)
     assert list((tmp_path / "scratch").iterdir()) == [], "a build left files in the scratch folder"
+
+
+def forget_fetched(docker_host: str) -> None:
+    """Remove the images that came from a test's registry."""
+    docker = ["docker", "--host", docker_host]
+    listing = [*docker, "images", "--filter", "reference=127.0.0.1:*/served/image", "--format", "{{.ID}}"]
+    fetched = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
+    if fetched:
+        subprocess.run([*docker, "rmi", "--force", *fetched], capture_output=True, check=False)
 
 
 class TestDocker(BuildBackendConformance):
