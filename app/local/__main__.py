@@ -8,6 +8,7 @@ import msgspec
 
 from app import settings
 from app.local import engine, state
+from app.local.docker_packages import Ask
 from app.local.errors import AlreadyRunning, LocalError
 from app.local.report import Report, to_terminal
 from app.local.up import down, report_to, up, up_detached
@@ -55,7 +56,7 @@ def _up(values: settings.Settings, descriptor: int | None) -> int:
     return 0
 
 
-def _ask() -> engine.Ask | None:
+def _ask() -> Ask | None:
     return engine.confirm if sys.stdin.isatty() else None
 
 

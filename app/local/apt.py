@@ -106,8 +106,8 @@ class Apt(msgspec.Struct, frozen=True):
         run(["apt-get", *self.options, "update", "-qq"], timeout=300)
 
     def install(self, packages: Sequence[str]) -> None:
-        """Install `packages` (`name` or `name/suite`) with what they need and nothing that they merely recommend."""
-        arguments = ["install", "-y", "-qq", "--no-install-recommends", *packages]
+        """Install `packages` (`name` or `name/suite`) with what they need and nothing that they merely recommend; remove nothing."""
+        arguments = ["install", "-y", "-qq", "--no-install-recommends", "--no-remove", *packages]
         run(["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments], timeout=1200)
 
     def unpack(self, packages: Sequence[str], destination: Path) -> None:

@@ -22,7 +22,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from app.local import apt
-from app.local.engine import Engine, Progress, connection
+from app.local.docker_packages import Progress
+from app.local.engine import Engine, connection
 from app.local.errors import BaseImageUnavailable, EngineUnavailable
 
 TEST_BASE = "seatrial-test-base:1"

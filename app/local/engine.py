@@ -3,9 +3,6 @@
 A running engine is never restarted, configured or replaced. Ours is a plain `dockerd` with its own data folder, on the usual
 socket when nothing is there; it outlives us, because its images and the sandboxes of other homes do too. `python -m
 app.local.engine` finds or starts it and prints where it is; `… stop` ends the one that we started.
-
-Which packages, and why those: reference measurements of this project. Debian 12's own docker.io (20.10) has no buildx and an
-old BuildKit; Debian 13's (26.1) runs on Debian 12's libc and runc, so it is taken where the machine's mirror offers it.
 """
 
 import contextlib
@@ -19,14 +16,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
-from app.local import apt
-from app.local.errors import EngineForbidden, EngineInstallFailed, EngineUnavailable, NoSpace
+from app.local import apt, docker_packages
+from app.local.docker_packages import Ask, Progress
+from app.local.errors import EngineForbidden, EngineUnavailable, ToolMissing
 from app.settings import Settings
 
 STANDARD_SOCKET = Path("/var/run/docker.sock")
@@ -35,14 +33,6 @@ STATE = Path("/var/lib/seatrial-engine")
 RUN = Path("/run/seatrial-engine")
 ANSWER_SECONDS = 10.0
 START_SECONDS = 60.0
-SPACE_BYTES = 3 * 1024**3
-NEWER = "trixie"
-"""The release whose engine runs on bookworm too. runc is not taken from it: it needs a newer libc."""
-NEWER_PACKAGES = ("docker.io", "docker-cli", "containerd", "docker-buildx")
-COMMON_PACKAGES = ("iptables", "ca-certificates")
-
-Progress = Callable[[str], None]
-Ask = Callable[[str], bool]
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -136,28 +126,29 @@ def find(settings: Settings, environment: Mapping[str, str] | None = None) -> En
 def ensure(settings: Settings, *, progress: Progress = lambda line: None, ask: Ask | None = None) -> Engine:
     """The engine of this machine, installed and started when there is none and we may.
 
-    `progress` gets a line before each slow step; `ask` is put the question whether to install (None: no one to ask, so
-    install). Raises EngineUnavailable or NoSpace with the remedy. Safe to call from several processes at once.
+    With it comes the command `docker buildx`, which builds. `progress` gets a line before each slow step; `ask` is put the
+    question whether to install (None: no one to ask, so install). Raises EngineUnavailable, ToolMissing or NoSpace with the
+    remedy. Safe to call from several processes at once.
     """
     engine = find(settings)
-    if engine is not None:
+    if engine is not None and docker_packages.has_client():
         return engine
     system = apt.release()
     if os.geteuid() != 0:
-        how = (
-            "run `sudo apt-get install docker.io`"
-            if system.is_debian_like
-            else "install Docker or Podman's Docker socket"
-        )
+        if engine is not None:
+            raise ToolMissing("Building needs the command `docker buildx`; install it from your system's packages.")
+        how = "run `sudo apt-get install docker.io`" if system.is_debian_like else "install Docker"
         raise EngineUnavailable(f"No container engine runs and only root may install one; {how} and start it.")
     with _locked():
         engine = find(settings)
-        if engine is not None:
-            return engine
-        if shutil.which("dockerd") is None:
-            _install(system, progress, ask)
-        progress("starting the container engine")
-        return _start()
+        if engine is None and shutil.which("dockerd") is None:
+            docker_packages.install_engine(system, progress, ask)
+        if not docker_packages.has_client():
+            docker_packages.install_client(system, progress, ask)
+        if engine is None:
+            progress("starting the container engine")
+            engine = _start()
+        return engine
 
 
 def stop() -> bool:
@@ -172,48 +163,6 @@ def stop() -> bool:
     return _our_pid() is None
 
 
-def _install(system: apt.Release, progress: Progress, ask: Ask | None) -> None:
-    if not system.is_debian_like or not apt.has_apt():
-        raise EngineUnavailable(
-            "No container engine is installed; install Docker from your system's packages and start it."
-        )
-    _check_space(Path("/var/lib"))
-    if ask is not None and not ask("No container engine is installed. Install docker.io with apt now?"):
-        raise EngineUnavailable(
-            "No container engine is installed; run `apt-get install docker.io`, or say yes next time."
-        )
-    progress("installing the container engine (docker.io)")
-    newer = _newer_source(system)
-    try:
-        if newer is not None:
-            try:
-                _install_newer(newer)
-                return
-            except apt.CommandFailed as error:
-                progress(f"this mirror has no usable {NEWER} engine ({error.line}); taking {system.codename}'s own")
-        with apt.private() as packages:
-            packages.update()
-            packages.install(["docker.io", *COMMON_PACKAGES])
-            with contextlib.suppress(apt.CommandFailed):  # not in every release; the engine builds without it too
-                packages.install(["docker-buildx"])
-    except apt.CommandFailed as error:
-        raise EngineInstallFailed(f"apt could not install docker.io ({error.line}); install it by hand.") from error
-
-
-def _newer_source(system: apt.Release) -> apt.Source | None:
-    """The archive of NEWER on the mirror that this machine uses, when its own release is the one before."""
-    if (system.distribution, system.codename) != ("debian", "bookworm"):
-        return None
-    own = apt.main_archive(apt.sources(), system.codename)
-    return None if own is None else msgspec.structs.replace(own, suite=NEWER, components="main")
-
-
-def _install_newer(source: apt.Source) -> None:
-    with apt.private([source]) as packages:
-        packages.update()
-        packages.install([*(f"{name}/{NEWER}" for name in NEWER_PACKAGES), *COMMON_PACKAGES])
-
-
 def _start() -> Engine:
     """Start dockerd, through systemd where that runs the machine (it knows the package's unit), else as a process of its own."""
     host = f"unix://{STANDARD_SOCKET}"
@@ -221,7 +170,7 @@ def _start() -> Engine:
         subprocess.run(["systemctl", "start", "docker"], check=False, capture_output=True, timeout=120)
         with contextlib.suppress(EngineUnavailable):
             return _wait(host, None)
-    _check_space(STATE)
+    docker_packages.check_space(STATE)
     RUN.mkdir(parents=True, exist_ok=True, mode=0o711)
     # dockerd refuses to start when any process has the first pid now, and waits 10 s for a dead containerd with the second.
     for pid_file in (RUN / "dockerd.pid", RUN / "exec" / "containerd" / "containerd.pid"):
@@ -281,14 +230,6 @@ def _locked() -> Generator[None]:
     with (STATE / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _check_space(folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < SPACE_BYTES:
-        raise NoSpace(
-            f"The container engine needs {SPACE_BYTES / 1e9:.0f} GB free under {folder} and finds {free / 1e9:.1f}; free some."
-        )
 
 
 def _last_line(path: Path) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from app.local import child, engine, harness, state
+from app.local.docker_packages import Ask
 from app.local.errors import AlreadyRunning, LocalError, ServerFailed, ToolMissing
 from app.local.process import available
 from app.local.report import End, Message, Report
@@ -34,7 +35,7 @@ from app.settings import PREFIX, Settings
 READY_SECONDS = 90.0
 
 
-def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None, detached: bool = False) -> None:
+def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: bool = False) -> None:
     """Start everything, supervise until SIGTERM or SIGINT, stop everything. From the main thread.
 
     `detached` only changes what is said: nobody can press Ctrl-C.
@@ -113,7 +114,7 @@ def up(settings: Settings, report: Report, *, ask: engine.Ask | None = None, det
             report.say("stopped")
 
 
-def up_detached(settings: Settings, report: Report, *, ask: engine.Ask | None = None) -> None:
+def up_detached(settings: Settings, report: Report, *, ask: Ask | None = None) -> None:
     """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says.
 
     With `ask` the engine is found or installed from here, since the supervisor has no terminal to ask on.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.local import engine
+from app.local import apt, docker_packages, engine
 from app.local.errors import EngineForbidden, EngineUnavailable, NoSpace
 from app.settings import Settings
 
@@ -94,16 +94,16 @@ def test_a_pid_file_that_names_another_program_is_not_our_engine(
 
 
 def test_too_little_disk_is_told_with_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "SPACE_BYTES", 10**18)
+    monkeypatch.setattr(docker_packages, "SPACE_BYTES", 10**18)
     with pytest.raises(NoSpace, match="1000000000 GB"):
-        engine._check_space(tmp_path)
+        docker_packages.check_space(tmp_path)
 
 
 def test_the_newer_engine_is_taken_for_the_release_before_it_from_the_same_mirror() -> None:
-    assert engine._newer_source(engine.apt.Release("debian", (), "trixie")) is None
-    assert engine._newer_source(engine.apt.Release("ubuntu", ("debian",), "noble")) is None
-    own = engine.apt.main_archive(engine.apt.sources(), "bookworm")
-    newer = engine._newer_source(engine.apt.Release("debian", (), "bookworm"))
+    assert docker_packages.newer_source(apt.Release("debian", (), "trixie")) is None
+    assert docker_packages.newer_source(apt.Release("ubuntu", ("debian",), "noble")) is None
+    own = apt.main_archive(apt.sources(), "bookworm")
+    newer = docker_packages.newer_source(apt.Release("debian", (), "bookworm"))
     assert (newer is None) == (own is None)
     if newer is not None and own is not None:
         assert (newer.uri, newer.suite, newer.signed_by) == (own.uri, "trixie", own.signed_by)
@@ -112,7 +112,7 @@ def test_the_newer_engine_is_taken_for_the_release_before_it_from_the_same_mirro
 OWN_ENGINE = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from app.local import engine
+from app.local import apt, docker_packages, engine
 from app.settings import Settings
 
 folder = Path(sys.argv[1])
