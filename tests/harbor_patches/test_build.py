@@ -157,6 +157,8 @@ def test_harbor_s_other_files_are_untouched(built: locate.Harness, builder: Modu
             assert (f"sha256={digest}" == recorded) != (path in patched), path
 
 
+@pytest.mark.slow
+@pytest.mark.harness
 def test_a_build_that_was_killed_is_made_again(tmp_path: Path) -> None:
     """Killed while packages are installed: nothing in place, and the next build clears up and completes."""
     command = [sys.executable, str(BUILD), "--home", str(tmp_path / "home")]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -105,8 +104,3 @@ def _phase(info: _Exception, timings: list[tuple[Phase, _Timing | None]]) -> Pha
         if moment(timing.started_at) <= occurred <= ended + 0.05:
             found = phase
     return found
-
-
-def as_exception(event: dict[str, Any], phase: Phase) -> TrialException:
-    """The child's `failed` event: Harbor could not begin."""
-    return TrialException(str(event.get("type", "")), str(event.get("message", ""))[:MESSAGE_LIMIT], phase)

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import os
-import re
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import BinaryIO, assert_never
 
-import msgspec
-
+from workers.dispatcher.harness import calls
 from workers.dispatcher.harness.model import Phase, TrialSpec
 from workers.dispatcher.harness.wire import Header
 from workers.dispatcher.runtimes import port
@@ -20,11 +19,11 @@ FORWARD_LIMIT_BYTES = 16 * 1024 * 1024
 """Of one command's output: what the harness keeps."""
 SANDBOXES = 64
 STOP_SECONDS = 60.0
+TTL_MARGIN_SECONDS = 40.0
+"""From a trial's deadline to its sandbox's: time to ask the child, to fetch outputs and to remove."""
 
 Emit = Callable[[port.Stream, bytes, bool], None]
 Reply = Callable[[Header, bytes], Awaitable[None]]
-
-_PARCEL = re.compile(r"\A[0-9]{1,9}\.tar\Z")
 
 
 class Refused(ValueError):
@@ -57,127 +56,123 @@ class Desk:
 
     async def carry_out(self, header: Header, reply: Reply, emit: Emit) -> None:
         """One call of the child, answered."""
-        number = header["id"]
         try:
-            answer = await self._do(header, reply, emit)
+            answer = await self._do(calls.decode(header), reply, emit)
         except port.RuntimeFault as error:
             answer = {"error": self._name_of(error), "message": str(error)[:2000]}
         except TimeoutError:
             late = "EnvironmentStartTimeoutError" if header["op"] == "start" else "SandboxEngineUnavailableError"
             answer = {"error": late, "message": f"the engine took too long to {header['op']}"}
-        except (Refused, OSError, KeyError, TypeError, ValueError) as error:
+        except (Refused, calls.CallInvalid, OSError) as error:
             answer = {"error": "SandboxLostError", "message": f"{type(error).__name__}: {error}"[:2000]}
-        await reply({"id": number, **answer}, b"")
+        await reply({"id": header["id"], **answer}, b"")
 
-    async def _do(self, header: Header, reply: Reply, emit: Emit) -> Header:
-        name = str(header["sandbox"])
-        if header["op"] == "start":
-            return await self._start(name, header)
-        if header["op"] == "stop":
-            await self._stop(name)
-            return {}
-        sandbox = self._sandboxes.get(name)
-        if sandbox is None or name in self._stopped:
-            raise port.SandboxLost(f"there is no sandbox {name}")
-        match header["op"]:
-            case "exec":
-                return await self._exec(sandbox, header, reply, emit)
-            case "put":
-                await sandbox.put(str(header["folder"]), self._parcel(str(header["file"])))
-            case "get":
-                await self._get(sandbox, str(header["path"]), str(header["file"]))
-            case "network":
-                await sandbox.set_network(_policy(header["network"]))
-            case "strays":
-                return {"strays": await sandbox.kill_strays()}
-            case other:
-                raise Refused(f"no such call: {other}")
+    async def _do(self, call: calls.Call, reply: Reply, emit: Emit) -> Header:
+        match call:
+            case calls.Start():
+                await self._start(call)
+            case calls.Stop():
+                await self._stop(call.sandbox)
+            case calls.Exec():
+                return await self._exec(call, reply, emit)
+            case calls.Put():
+                await self._put(call)
+            case calls.Get():
+                await self._get(call)
+            case calls.Network():
+                await self._live(call).set_network(call.network)
+            case calls.Strays():
+                return {"strays": await self._live(call).kill_strays()}
+            case _:
+                assert_never(call)
         return {}
 
-    async def _start(self, name: str, header: Header) -> Header:
-        if name in self._sandboxes or len(self._sandboxes) >= SANDBOXES:
-            raise Refused(f"there is a sandbox {name} already, or there are too many")
-        spec, verifier = self._spec, bool(header["verifier"])
-        image = self._image(name, header) if verifier else spec.image
+    def _live(self, call: calls.Call) -> port.Sandbox:
+        sandbox = self._sandboxes.get(call.sandbox)
+        if sandbox is None or call.sandbox in self._stopped:
+            raise port.SandboxLost(f"there is no sandbox {call.sandbox}")
+        return sandbox
+
+    async def _start(self, call: calls.Start) -> None:
+        if call.sandbox in self._sandboxes or len(self._sandboxes) >= SANDBOXES:
+            raise Refused(f"there is a sandbox {call.sandbox} already, or there are too many")
+        spec = self._spec
         sandbox = self._runtime.sandbox(
             port.SandboxSpec(
-                name=name,
-                image=image,
+                name=call.sandbox,
+                image=self._image(call) if call.verifier else spec.image,
                 labels=spec.labels,
-                ttl_seconds=self._remaining() + 40.0,
-                workdir=header["workdir"] or (None if verifier else spec.workdir),
-                environment=_texts(header["environment"]),
-                folders=tuple(str(folder) for folder in header["folders"]),
-                network=_policy(header["network"]),
-                cpus=header["cpus"],
-                memory_mb=header["memory_mb"],
-                storage_mb=header["storage_mb"],
+                ttl_seconds=self._remaining() + TTL_MARGIN_SECONDS,
+                workdir=call.workdir or (None if call.verifier else spec.workdir),
+                environment=call.environment,
+                folders=call.folders,
+                network=call.network,
+                cpus=call.cpus,
+                memory_mb=call.memory_mb,
+                storage_mb=call.storage_mb,
             )
         )
-        self._sandboxes[name] = sandbox
+        self._sandboxes[call.sandbox] = sandbox
         async with asyncio.timeout(spec.deadlines.provision):
             effective = await sandbox.start()
-        if not verifier:
+        if not call.verifier:
             self.effective = effective
-        return {}
 
-    def _image(self, name: str, header: Header) -> str:
+    def _image(self, call: calls.Start) -> str:
         """A separate verifier's: the one built for its step, else the one it declares, else the agent's."""
-        if not header["own_image"]:
+        if not call.own_image:
             return self._spec.image
-        step = name.partition("__verifier__")[2]
+        step = call.sandbox.partition("__verifier__")[2]
         built = self._spec.verifier_images
-        image = built.get(step) or built.get("") or header["image"]
+        image = built.get(step) or built.get("") or call.image
         if not image:
             raise port.ImageMissing("the verifier has an image of its own, and nobody has built it")
-        return str(image)
+        return image
 
-    async def _exec(self, sandbox: port.Sandbox, header: Header, reply: Reply, emit: Emit) -> Header:
-        number, live, forwarded = header["id"], bool(header["live"]), 0
-        seconds: float | None = header["timeout"]
+    async def _exec(self, call: calls.Exec, reply: Reply, emit: Emit) -> Header:
+        forwarded = 0
 
         async def on_output(stream: port.Stream, data: bytes) -> None:
             nonlocal forwarded
-            if live:
+            if call.live:
                 emit(stream, data, False)
             if forwarded < FORWARD_LIMIT_BYTES:
                 forwarded += len(data)
-                await reply({"id": number, "out": stream}, data)
+                await reply({"id": call.id, "out": stream}, data)
 
         spec = port.ExecSpec(
-            command=str(header["command"]),
-            cwd=header["cwd"],
-            environment=_texts(header["environment"]),
-            user=header["user"],
-            timeout_seconds=None if seconds is None else float(seconds),
+            command=call.command,
+            cwd=call.cwd,
+            environment=call.environment,
+            user=call.user,
+            timeout_seconds=call.timeout,
         )
         try:
-            result = await sandbox.exec(spec, on_output)
+            result = await self._live(call).exec(spec, on_output)
         finally:
-            if live:
+            if call.live:
                 emit("stdout", b"", True)
                 emit("stderr", b"", True)
         return {"return_code": result.return_code, "timed_out": result.timed_out, "oom_killed": result.oom_killed}
 
     # -- files, by way of the transfer folder
 
-    def _path(self, file: str) -> Path:
-        if not _PARCEL.match(file):
-            raise Refused("a transfer file has an impossible name")
-        return self._transfer / file
+    def _open(self, file: str, flags: int) -> int:
+        """A file of the transfer folder by its (checked) name; never what a link there points to."""
+        return os.open(self._transfer / file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
 
-    async def _parcel(self, file: str) -> AsyncIterator[bytes]:
-        number = os.open(self._path(file), os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(number, "rb") as opened:
-            if os.fstat(number).st_size > UPLOAD_LIMIT_BYTES:
-                raise port.TransferTooLarge(f"an upload has more than {UPLOAD_LIMIT_BYTES} bytes")
-            while part := await asyncio.to_thread(opened.read, 1024 * 1024):
-                yield part
+    async def _put(self, call: calls.Put) -> None:
+        sandbox = self._live(call)
+        with os.fdopen(self._open(call.file, os.O_RDONLY), "rb") as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > UPLOAD_LIMIT_BYTES:
+                raise port.TransferTooLarge(f"an upload is no file of at most {UPLOAD_LIMIT_BYTES} bytes")
+            await sandbox.put(call.folder, _parts(opened))
 
-    async def _get(self, sandbox: port.Sandbox, path: str, file: str) -> None:
-        number = os.open(self._path(file), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(number, "wb") as opened:
-            async for part in sandbox.get(path, DOWNLOAD_LIMIT_BYTES):
+    async def _get(self, call: calls.Get) -> None:
+        sandbox = self._live(call)
+        with os.fdopen(self._open(call.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as opened:
+            async for part in sandbox.get(call.path, DOWNLOAD_LIMIT_BYTES):
                 await asyncio.to_thread(opened.write, part)
 
     # -- the end
@@ -230,9 +225,6 @@ def fault_name(error: port.RuntimeFault) -> str:
     return FAULTS.get(type(error), "SandboxLostError")
 
 
-def _policy(value: Any) -> port.NetworkPolicy:
-    return msgspec.convert(value, port.NetworkPolicy)
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {str(key): str(text) for key, text in cast("dict[Any, Any]", value).items()}
+async def _parts(opened: BinaryIO) -> AsyncIterator[bytes]:
+    while part := await asyncio.to_thread(opened.read, 1024 * 1024):
+        yield part

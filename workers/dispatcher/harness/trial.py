@@ -10,11 +10,13 @@ import secrets
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
+from typing import assert_never
 
+import msgspec
 import structlog
 
 from app.clock import SYSTEM, Clock
-from workers.dispatcher.harness import config, wire
+from workers.dispatcher.harness import calls, config, wire
 from workers.dispatcher.harness.model import (
     PHASES,
     AgentSpec,
@@ -34,7 +36,7 @@ from workers.dispatcher.harness.model import (
     TrialSpec,
     VerifierFacts,
 )
-from workers.dispatcher.harness.observe import Reading, ResultInvalid, as_exception, read_result
+from workers.dispatcher.harness.observe import MESSAGE_LIMIT, Reading, ResultInvalid, read_result
 from workers.dispatcher.harness.phases import BEGINS, TIMEOUTS, Phases
 from workers.dispatcher.harness.server import Child, ForkServer, HarnessUnavailable
 from workers.dispatcher.harness.serving import Desk
@@ -271,30 +273,27 @@ class _Trial:
             self._jobs[number] = job
             job.add_done_callback(lambda _: self._jobs.pop(number, None))
         else:
-            self._note(header)
+            self._note(calls.decode_event(header))
 
-    def _note(self, event: wire.Header) -> None:
-        match event["ev"]:
-            case "hook":
-                self._phases.step = event["step"]
-                if (phase := BEGINS.get(event["event"])) is not None:
-                    self._enter(phase)
-            case "verifier":
-                self._verifiers.append(
-                    VerifierFacts(
-                        exit_code=event["exit_code"],
-                        isolation=event["isolation"],
-                        strays_killed=event["strays_killed"],
-                        reward_file=event["reward_file"],
-                        step=event["step"],
-                    )
-                )
-            case "failed":
-                self._ended, self._exceptions = "failed", (as_exception(event, self._phases.current),)
-            case "result" | "cancelled" as said:
-                self._ended = said
-            case _:
+    def _note(self, event: calls.Event) -> None:
+        match event:
+            case calls.Hello():
                 pass
+            case calls.Hook():
+                self._phases.step = event.step
+                if (phase := BEGINS.get(event.event)) is not None:
+                    self._enter(phase)
+            case calls.Verified():
+                self._verifiers.append(msgspec.convert(event, VerifierFacts, from_attributes=True))
+            case calls.Failed():
+                self._ended = "failed"
+                self._exceptions = (TrialException(event.type, event.message[:MESSAGE_LIMIT], self._phases.current),)
+            case calls.Result():
+                self._ended = "result"
+            case calls.Cancelled():
+                self._ended = "cancelled"
+            case _:
+                assert_never(event)
 
     def _enter(self, phase: Phase) -> None:
         if self._phases.enter(phase, self._clock.now().timestamp()):
