@@ -1,10 +1,7 @@
-"""Loads the statements of `sql/`, one a file, each with a header comment that documents it."""
+"""The statements of this room: `statement("verb_noun")` is the text of sql/verb_noun.sql."""
 
-import functools
-import importlib.resources
+from pathlib import Path
 
+from app.sql import statements_of
 
-@functools.cache
-def statement(name: str) -> str:
-    """The text of sql/NAME.sql."""
-    return importlib.resources.files("app.commands").joinpath("sql", f"{name}.sql").read_text()
+statement = statements_of(Path(__file__).parent)

@@ -1,13 +1,7 @@
-"""Loads the statements of `sql/`, one a file, each with a header comment that documents it."""
+"""The statements of this room: `statement("verb_noun")` is the text of sql/verb_noun.sql."""
 
-import functools
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "sql"
+from app.sql import statements_of
 
-
-@functools.cache
-def statement(name: str) -> str:
-    """The text of sql/NAME.sql without its header."""
-    lines = (FOLDER / f"{name}.sql").read_text().splitlines()
-    return "\n".join(line for line in lines if not line.startswith("--"))
+statement = statements_of(Path(__file__).parent)

@@ -1,16 +1,19 @@
 """Plans: every query finds its rows by an index, in a database of many teams and many rows."""
 
 import re
+from pathlib import Path
 from typing import Any
 
+import app.queries
+import projections
 from app.eventlog.connect import connect, open_pool
 from app.queries.snapshot import snapshot
-from app.queries.statements import FOLDER, statement
+from app.queries.statements import statement
 from projections.catalogue import VIEWS
 from projections.projector import ROLE
-from projections.statements import FOLDER as PROJECTIONS
 from tests.queries.lives import lived
 
+FOLDER, PROJECTIONS = (Path(str(room.__file__)).parent / "sql" for room in (app.queries, projections))
 ROWS, TEAMS = 8_000, 40
 MANY = f"""
     insert into views.{{table}}
