@@ -64,7 +64,11 @@ async def fold_into(connection: Connection, view: View, batch: Sequence[Happened
     fold(view, rows, concerned)
     for table in view.tables:
         changed, removed = rows.changed(table)
-        if changed:
+        if changed and table.only_grows:
+            await connection.copy_records_to_table(
+                table.name, schema_name=schema, columns=table.columns, records=table.records(changed)
+            )
+        elif changed:
             await connection.execute(table.store(schema), *table.arrays(changed))
         if removed:
             await connection.execute(table.remove(schema), removed)

@@ -11,7 +11,7 @@ import functools
 import operator
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NewType
 
 import msgspec
@@ -40,6 +40,8 @@ class Table[Row: msgspec.Struct](msgspec.Struct, frozen=True):
     row: type[Row]
     key: tuple[str, ...]
     """The primary key. Rows are loaded by its first column."""
+    only_grows: bool = False
+    """Every row is new and stays as it is: stored by COPY, which costs half."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -69,6 +71,10 @@ class Table[Row: msgspec.Struct](msgspec.Struct, frozen=True):
     def remove(self, schema: str) -> str:
         """$1 text[]: values of the first key column, which is the whole key of a table whose rows are removed."""
         return f"delete from {schema}.{self.name} where {self.key[0]} = any ($1)"  # noqa: S608
+
+    def records(self, rows: Collection[Row]) -> Iterator[tuple[Any, ...]]:
+        """The rows as COPY takes them."""
+        return map(msgspec.structs.astuple, rows)
 
     def listing(self, schema: str) -> str:
         """All rows in the order of the key: the key's columns, and every column as text, called <name>_text. Ids are of

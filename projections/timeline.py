@@ -24,7 +24,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     correlation: str | None
 
 
-ENTRY = Table("timeline", Entry, ("team", "position"))
+ENTRY = Table("timeline", Entry, ("team", "position"), only_grows=True)
 
 
 def keys(_table: Table[Any], _batch: Sequence[Happened], _rows: Rows) -> Iterable[str]:
