@@ -89,6 +89,7 @@ CODES: dict[str, Code] = _codes(
     Code("build.base_image_missing", Phase.BUILD, Fault.TASK, _N, "An image that the pack builds on cannot be found."),
     Code("build.image_missing", Phase.BUILD, Fault.TASK, _N, "The pack's docker_image cannot be found."),
     Code("build.image_too_large", Phase.BUILD, Fault.TASK, _N, "The image is larger than this installation allows."),
+    Code("build.image_unreadable", Phase.BUILD, Fault.TASK, _N, "The image's package records cannot be read."),
     Code("build.timed_out", Phase.BUILD, Fault.TASK, _N, "The build took longer than the pack allows."),
     Code("build.engine_unavailable", Phase.BUILD, Fault.PLATFORM, _R, "The container engine did not answer."),
     Code("build.worker_lost", Phase.BUILD, Fault.PLATFORM, _R, "The build worker went away."),

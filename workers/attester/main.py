@@ -17,8 +17,8 @@ from app.images.packages import Inventory
 from app.objects.port import CHUNK_BYTES, StoreError
 from app.settings import Settings
 from workers.attester.dossier import Dossier, gather
-from workers.attester.inventory import Inventories
 from workers.builder.build.port import Backend, BuildFailure
+from workers.inventory import Inventories
 from workers.lease import Crew
 from workers.streams import EVIDENCE, LeaseLost, load
 
@@ -97,7 +97,7 @@ class Attester:
         )
 
 
-def _sbom_inputs(dossier: Dossier, inventory: Inventory) -> SbomInputs:
+def _sbom_inputs(dossier: Dossier, inventory: Inventory | None) -> SbomInputs:
     provenance = dossier.provenance
     harnesses = {
         execution.harness for record in provenance.trials for execution in record.executions if execution.harness

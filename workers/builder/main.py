@@ -10,6 +10,7 @@ import structlog
 from app.boot import House, open_house
 from app.bus.work import Due
 from app.domain import revision
+from app.domain.events import Image
 from app.domain.failures import Failure, failure
 from app.domain.pack import FromDockerfile, Pack, PackInvalid
 from app.domain.pack_lint import lint
@@ -17,7 +18,8 @@ from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
 from app.vault.redaction import NOTHING
-from workers.builder.build.port import Backend, BuildFailure, BuildLine, BuildSpec
+from workers.builder.build.port import Backend, BuildFailure, BuildLine, BuildSpec, EngineUnavailable, ImageMissing
+from workers.inventory import Inventories
 from workers.lease import Crew, Lease
 from workers.logbook import Logbook
 from workers.packs import PackCorrupt, Packs
@@ -27,6 +29,7 @@ log = structlog.get_logger()
 
 KIND = "build"
 MESSAGE_LIMIT = 4000
+NO_INVENTORY = "image: its package records cannot be read; SBOMs will not list its packages"
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -43,6 +46,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 class Builder:
     def __init__(self, house: House, backend: Backend) -> None:
         self.house, self.backend = house, backend
+        self.inventories = Inventories(house, backend)
         self.packs = Packs(house.objects, house.settings.home_path / "cache" / "build-packs")
         self.crew = Crew(house, KIND, house.settings.build_slots)
 
@@ -107,6 +111,8 @@ class Builder:
 
             try:
                 built = await self.backend.build(_spec(self.house.settings, lease, state, folder, pack), write)
+                if not await self._take_stock(built.image):
+                    warnings = (*warnings, NO_INVENTORY)
             except BuildFailure as error:
                 detail = f"{error.step}: {error.message}" if error.step else error.message
                 return _failed(failure(error.code), detail, log_key=await self._keep(lease, state.attempt, logbook))
@@ -118,6 +124,13 @@ class Builder:
                 log_key=await self._keep(lease, state.attempt, logbook),
                 warnings=warnings,
             )
+
+    async def _take_stock(self, image: Image) -> bool:
+        """Record what is in the image while it is surely there. Returns whether that could be read."""
+        try:
+            return await self.inventories.record(image.reference, image.digest) is not None
+        except ImageMissing as error:
+            raise EngineUnavailable("the image was removed right after its build") from error
 
     async def _keep(self, lease: Lease, attempt: int, logbook: Logbook) -> str:
         await logbook.close()
