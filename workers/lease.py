@@ -52,6 +52,7 @@ class Crew:
         """Fill the slots until `stop` is set, then let what runs end (drain), beating all the while."""
         over = asyncio.Event()
         beating = asyncio.create_task(repeat(f"{self.kind}.beat", over, self.beat), name=f"{self.kind}.beat")
+        leaving = asyncio.create_task(self._leave(stop), name=f"{self.kind}.leave")
         try:
             async with cancels(self.house.bus, self._cancel), self._queue, asyncio.TaskGroup() as group:
                 for slot in range(self.slots):
@@ -60,8 +61,16 @@ class Crew:
             over.set()
             with contextlib.suppress(*AWAY):
                 await leases.retire(self.house.pool, self.worker)
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            for task in (beating, leaving):
+                task.cancel()
+            await asyncio.gather(beating, leaving, return_exceptions=True)
+
+    async def _leave(self, stop: asyncio.Event) -> None:
+        """Offer no slots from the moment of the stop: what is admitted now would wait for the end of the drain."""
+        await stop.wait()
+        self.slots = 0
+        with contextlib.suppress(*AWAY):
+            await leases.register(self.house.pool, self.worker, self.kind, 0)
 
     async def _slot(self, stop: asyncio.Event, handle: Callable[[Due], Awaitable[None]]) -> None:
         async def turn(stop: asyncio.Event) -> None:
