@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import datetime
 import errno
+import logging
 import socket
 from typing import Any
 
@@ -139,6 +140,7 @@ def make_server(app: ASGIApp, *, drain_seconds: float) -> uvicorn.Server:
         ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
+    logging.getLogger("uvicorn.access").disabled = True  # its lines hold paths and queries, whoever gives it a handler
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
     return server

@@ -16,7 +16,9 @@ from app.boot import House
 from app.domain.registry import decode_meta
 from app.eventlog.model import Recorded
 from app.eventlog.read import read_between
+from app.http import problems
 from app.http.hub import Closed, Dropped, Hub, Selection
+from app.http.state import Context
 from app.queries.events import Filter, events_page
 from app.queries.pages import LARGEST
 
@@ -76,6 +78,20 @@ def trial_ends() -> Ends:
 def message(event: str, data: dict[str, str]) -> bytes:
     """An event of the stream itself. It has no id, so the client's last id stays that of the log."""
     return b"event: %s\ndata: %s\n\n" % (event.encode(), msgspec.json.encode(data))
+
+
+async def calm(content: AsyncGenerator[bytes], context: Context) -> AsyncGenerator[bytes]:
+    """The stream; when a dependency is lost on the way, the word to come back rather than a torn connection."""
+    async with contextlib.aclosing(content):
+        try:
+            async for piece in content:
+                yield piece
+        except Exception as error:
+            found = problems.of(error)
+            if found is None or not found.retryable:
+                raise
+            context.problem = found.code
+            yield message("reconnect", {"reason": found.code})
 
 
 async def restart(url: str) -> AsyncGenerator[bytes]:

@@ -165,7 +165,7 @@ def mark(team: Team, position: int) -> dict[str, str]:
 
 async def up_to_now(team: Team) -> dict[str, str]:
     """The header of a read that must see all that has been written."""
-    return mark(team, await team.house.pool.fetchval("select max(position) from eventlog.event"))
+    return mark(team, await team.house.pool.fetchval("select coalesce(max(position), 0) from eventlog.event"))
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Events, as a page or as a stream: of the team, of a run, of a revision, of a trial."""
 
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 import msgspec
@@ -138,9 +139,9 @@ def wants_stream(request: Request[Any, Any, Any]) -> bool:
     return sse.MEDIA_TYPE in request.headers.get("accept", "")
 
 
-def streamed(request: Request[Any, Any, Any], content: Any) -> Response[Any]:
+def streamed(request: Request[Any, Any, Any], content: AsyncGenerator[bytes]) -> Response[Any]:
     context_of(request.scope).streamed = True
-    return Stream(content, media_type=sse.MEDIA_TYPE, headers=dict(sse.HEADERS))
+    return Stream(sse.calm(content, context_of(request.scope)), media_type=sse.MEDIA_TYPE, headers=dict(sse.HEADERS))
 
 
 async def _answer(
