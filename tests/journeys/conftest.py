@@ -1,0 +1,39 @@
+"""One system for the room, on the shared container engine; what breaks it mends it too."""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.packs import write_pack
+from tests.journeys.system import System
+
+
+@pytest.fixture(scope="session")
+async def system(memory_folder: Path, docker_host: str, harness: Path) -> AsyncIterator[System]:
+    folder = Path(tempfile.mkdtemp(prefix="journeys-", dir=memory_folder))
+    folder.chmod(0o711)
+    async with System(folder, docker_host, harness).running() as system:
+        yield system
+
+
+type Task = Callable[..., object]
+
+
+@pytest.fixture(scope="session")
+async def quick(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a task that is done at once."""
+    return await _task(system, tmp_path_factory.mktemp("packs") / "quick")
+
+
+@pytest.fixture(scope="session")
+async def slow(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a task whose agent and verifier each take long enough to be killed in."""
+    return await _task(system, tmp_path_factory.mktemp("packs") / "slow", agent_seconds=1.5, verify_seconds=1.5)
+
+
+async def _task(system: System, folder: Path, **pace: float) -> str:
+    revision = await system.api.built(write_pack(folder, **pace), folder.name)
+    assert revision["status"] == "ready", revision
+    return folder.name
