@@ -44,6 +44,25 @@ class TestDocker(RuntimeConformance):
         result, _, _ = await run(other, f"wget -T 2 -q -O- http://{address}:8080/etc/passwd")
         assert result.return_code != 0
 
+    async def test_a_command_that_names_no_user_runs_as_the_image_s(self, runtime: DockerRuntime, make: Any) -> None:
+        """The sandbox's first process is root's; that must not make root of the agent."""
+        engine, base, reference = runtime._engine, await make(), f"seatrial-test-user:{INSTANCE}"
+        repository, _, tag = reference.partition(":")
+        params = {"container": base.id, "repo": repository, "tag": tag, "changes": "USER agent"}
+        await engine.call("POST", "commit", params=params, body={})
+        try:
+            sandbox = await make(image=reference)
+            assert await out(sandbox, "id -un") == "agent"
+            assert await out(sandbox, "id -un", user="0") == "root"
+            result, _, _ = await run(sandbox, "setsid sleep 408 & sleep 409", timeout_seconds=0.5)
+            assert result.timed_out
+            assert "sleep" not in await out(sandbox, "ps -o args | grep '[s]leep 40' || true")
+            await run(sandbox, "setsid sleep 410 >/dev/null 2>&1 &")
+            assert await sandbox.kill_strays() == 1
+            await sandbox.stop()
+        finally:
+            await engine.call("DELETE", f"images/{reference}", params={"force": "1"})
+
     async def test_a_work_folder_that_is_a_file_is_told_as_a_failed_start(self, runtime: DockerRuntime) -> None:
         sandbox = runtime.sandbox(spec(workdir="/etc/passwd"))  # a file, where a folder must be
         with pytest.raises(StartFailed):

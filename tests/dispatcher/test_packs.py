@@ -33,6 +33,9 @@ async def test_a_pack_is_observed_as_expected(name: str, tmp_path: Path, runtime
         assert (sum(facts.strays_killed for facts in seen.verifiers) > 0) == expected.get("strays", False)
     if "verifiers" in expected:
         assert [facts.isolation for facts in seen.verifiers] == expected["verifiers"]
+    if "network" in expected:
+        assert seen.effective is not None
+        assert seen.effective.network == expected["network"]
     for text in expected.get("log", []):
         assert text in told.log, told.log
     for path in expected.get("files", []):

@@ -40,7 +40,7 @@ class Client:
                 answers.append(answer)
 
         asked = {"sandbox": sandbox, **header, "id": self.number}
-        await self.desk.carry_out(asked, reply, lambda stream, data, final: None)
+        await self.desk.carry_out(asked, reply, lambda call, stream, data, final: None)
         assert len(answers) == 1, "every call has one answer"
         return answers[0]
 

@@ -8,10 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import BinaryIO, assert_never
 
+import msgspec
+import structlog
+
 from workers.dispatcher.harness import calls
 from workers.dispatcher.harness.model import Phase, TrialSpec
 from workers.dispatcher.harness.wire import Header
 from workers.dispatcher.runtimes import port
+
+log = structlog.get_logger()
 
 UPLOAD_LIMIT_BYTES = 4 * 1024**3
 DOWNLOAD_LIMIT_BYTES = 2 * 1024**3
@@ -22,7 +27,8 @@ STOP_SECONDS = 60.0
 TTL_MARGIN_SECONDS = 40.0
 """From a trial's deadline to its sandbox's: time to ask the child, to fetch outputs and to remove."""
 
-Emit = Callable[[port.Stream, bytes, bool], None]
+Emit = Callable[[int, port.Stream, bytes, bool], None]
+"""Output of a call (by its number) that belongs to the log; the last piece of a stream is marked."""
 Reply = Callable[[Header, bytes], Awaitable[None]]
 
 
@@ -49,6 +55,7 @@ class Desk:
         self._phase = phase
         self._sandboxes: dict[str, port.Sandbox] = {}
         self._stopped: set[str] = set()
+        self._agent_s_network_noted = False
         self.effective: port.Effective | None = None
         self.oom_kills = 0
         self.peak_memory_bytes: int | None = None
@@ -65,6 +72,9 @@ class Desk:
             answer = {"error": late, "message": f"the engine took too long to {header['op']}"}
         except (Refused, calls.CallInvalid, OSError) as error:
             answer = {"error": "SandboxLostError", "message": f"{type(error).__name__}: {error}"[:2000]}
+        except Exception as error:  # the door of a call: without an answer the child would wait for ever
+            log.exception("a sandbox call failed", execution=self._spec.execution_id, op=header.get("op"))
+            answer = {"error": "SandboxLostError", "message": f"{type(error).__name__} in the worker"}
         await reply({"id": header["id"], **answer}, b"")
 
     async def _do(self, call: calls.Call, reply: Reply, emit: Emit) -> Header:
@@ -81,6 +91,7 @@ class Desk:
                 await self._get(call)
             case calls.Network():
                 await self._live(call).set_network(call.network)
+                self._note_network(call)
             case calls.Strays():
                 return {"strays": await self._live(call).kill_strays()}
             case _:
@@ -129,13 +140,20 @@ class Desk:
             raise port.ImageMissing("the verifier has an image of its own, and nobody has built it")
         return image
 
+    def _note_network(self, call: calls.Network) -> None:
+        """What the agent could reach is what counts: the switch at the beginning of its phase, not the one back."""
+        if self.effective is None or self._agent_s_network_noted or self._phase() != "agent":
+            return
+        self._agent_s_network_noted = True
+        self.effective = msgspec.structs.replace(self.effective, network=call.network.mode)
+
     async def _exec(self, call: calls.Exec, reply: Reply, emit: Emit) -> Header:
         forwarded = 0
 
         async def on_output(stream: port.Stream, data: bytes) -> None:
             nonlocal forwarded
             if call.live:
-                emit(stream, data, False)
+                emit(call.id, stream, data, False)
             if forwarded < FORWARD_LIMIT_BYTES:
                 forwarded += len(data)
                 await reply({"id": call.id, "out": stream}, data)
@@ -151,8 +169,8 @@ class Desk:
             result = await self._live(call).exec(spec, on_output)
         finally:
             if call.live:
-                emit("stdout", b"", True)
-                emit("stderr", b"", True)
+                emit(call.id, "stdout", b"", True)
+                emit(call.id, "stderr", b"", True)
         return {"return_code": result.return_code, "timed_out": result.timed_out, "oom_killed": result.oom_killed}
 
     # -- files, by way of the transfer folder

@@ -4,19 +4,18 @@
 """
 
 import asyncio
-import contextlib
 import os
 import secrets
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import assert_never
+from typing import Literal
 
-import msgspec
 import structlog
 
 from app.clock import SYSTEM, Clock
-from workers.dispatcher.harness import calls, config, wire
+from workers.dispatcher.harness import config, wire
+from workers.dispatcher.harness.conversation import Conversation
 from workers.dispatcher.harness.model import (
     PHASES,
     AgentSpec,
@@ -36,11 +35,11 @@ from workers.dispatcher.harness.model import (
     TrialSpec,
     VerifierFacts,
 )
-from workers.dispatcher.harness.observe import MESSAGE_LIMIT, Reading, ResultInvalid, read_result
-from workers.dispatcher.harness.phases import BEGINS, TIMEOUTS, Phases
+from workers.dispatcher.harness.observe import Reading, ResultInvalid, read_result
+from workers.dispatcher.harness.phases import TIMEOUTS, Phases
 from workers.dispatcher.harness.server import Child, ForkServer, HarnessUnavailable
 from workers.dispatcher.harness.serving import Desk
-from workers.dispatcher.harness.telling import Output, Teller
+from workers.dispatcher.harness.telling import Teller
 from workers.dispatcher.runtimes import port
 
 __all__ = [
@@ -70,8 +69,6 @@ GRACE_SECONDS = 10.0
 """From asking a child to end until it is killed: Harbor fetches the outputs so far."""
 GONE_SECONDS = 10.0
 RESULT_LIMIT_BYTES = 64 * 1024 * 1024
-HARNESS_LOG_LIMIT_BYTES = 8 * 1024 * 1024
-CALLS = 256
 
 
 async def run_trial(
@@ -110,6 +107,7 @@ class _Trial:
         self._clock = clock
         self._grace = grace_seconds
         self._deadline = clock.monotonic() + spec.deadlines.total
+        self._folder = config.trial_folder(spec)
         self._phases = Phases()
         self._desk = Desk(
             spec,
@@ -118,28 +116,20 @@ class _Trial:
             remaining=lambda: max(0.0, self._deadline - clock.monotonic()),
             phase=lambda: self._phases.current,
         )
-        self._jobs: dict[int, asyncio.Task[None]] = {}
-        self._outputs: dict[port.Stream, Output] = {}
-        self._writer: asyncio.StreamWriter | None = None
-        self._verifiers: list[VerifierFacts] = []
-        self._ended: str | None = None
-        """`result`, `cancelled` or `failed`: what the child said last."""
-        self._asked: State | None = None
-        self._exceptions: tuple[TrialException, ...] = ()
+        self._child = Conversation(self._desk, teller, self._phases, clock, spec.execution_id)
+        self._asked: Literal["cancelled", "deadline"] | None = None
+        self._failure: TrialException | None = None
+        """Why there is no child, or no result that can be read."""
         self._exit = Exit()
 
-    # -- the whole
-
     async def run(self, cancel: asyncio.Event) -> TrialObservation:
-        self._enter("provision")
+        self._child.enter("provision")
         try:
-            if (refusal := self._refusal()) is not None:
-                self._ended, self._exceptions = "failed", (refusal,)
-            else:
+            self._failure = self._refusal()
+            if self._failure is None:
                 await self._with_child(cancel)
         except HarnessUnavailable as error:
-            self._ended = "failed"
-            self._exceptions = (TrialException("HarnessUnavailable", str(error), self._phases.current),)
+            self._failure = TrialException("HarnessUnavailable", str(error), self._phases.current)
         finally:
             await _to_the_end(self._tear_down())
         return await asyncio.to_thread(self._observation)
@@ -161,41 +151,27 @@ class _Trial:
         return TrialException("SandboxPolicyUnsupportedError", message, "provision")
 
     async def _with_child(self, cancel: asyncio.Event) -> None:
+        await asyncio.to_thread(self._make_folders)
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        child: Child | None = None
-        tasks: list[asyncio.Task[None]] = []
         try:
-            await asyncio.to_thread(self._make_folders)
             child = await self._server.spawn(self._spec.execution_id, theirs, writing)
+        except BaseException:
+            ours.close()
+            os.close(reading)
+            raise
+        finally:
             theirs.close()
             os.close(writing)
-            writing = -1
-            ours.setblocking(False)
-            reader, self._writer = await asyncio.open_connection(sock=ours)
-            printed = asyncio.create_task(self._keep_printed(reading))
-            reading = -1
-            self._writer.write(wire.pack(self._first_frame()))
-            talking = asyncio.create_task(self._listen(reader))
-            tasks = [printed, talking]
+        ours.setblocking(False)
+        printing = asyncio.create_task(self._child.keep_printed(reading, self._folder / "harness.log"))
+        talking = asyncio.create_task(self._child.listen(ours, self._first_frame()))
+        try:
             await self._until_end(talking, cancel)
-            with contextlib.suppress(TimeoutError):
-                self._exit = await asyncio.wait_for(asyncio.shield(child.exited), GONE_SECONDS)
-            await asyncio.wait({printed}, timeout=2)
+            await asyncio.wait({child.exited}, timeout=GONE_SECONDS)
+            await asyncio.wait({printing}, timeout=2)  # a stray of the child may hold the pipe
         finally:
-            if child is not None and not child.exited.done():
-                await _to_the_end(self._kill(child))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if self._writer is not None:
-                self._writer.close()  # and with it our end
-            else:
-                ours.close()
-            theirs.close()
-            for number in (reading, writing):
-                if number >= 0:
-                    os.close(number)
+            await _to_the_end(self._end(child, talking, printing))
 
     async def _until_end(self, talking: asyncio.Task[None], cancel: asyncio.Event) -> None:
         """Wait for the child to close its socket; cancelled or too late, ask it to end, then make it."""
@@ -206,7 +182,7 @@ class _Trial:
             if talking.done():
                 return
             self._asked = "cancelled" if cancelled.done() else "deadline"
-            await self._reply({"op": "cancel", "why": self._asked}, b"")
+            self._child.ask_to_end(self._asked)
             await asyncio.wait({talking}, timeout=self._grace)
             if not talking.done():
                 await self._server.kill(self._spec.execution_id)
@@ -214,21 +190,24 @@ class _Trial:
         finally:
             cancelled.cancel()
 
-    async def _kill(self, child: Child) -> None:
-        await self._server.kill(self._spec.execution_id)
-        await asyncio.wait({child.exited}, timeout=GONE_SECONDS)
+    async def _end(self, child: Child, *tasks: asyncio.Task[None]) -> None:
+        """Make sure that the child is gone, and note how it went."""
+        if not child.exited.done():
+            await self._server.kill(self._spec.execution_id)
+            await asyncio.wait({child.exited}, timeout=GONE_SECONDS)
         if child.exited.done():
             self._exit = child.exited.result()
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error("a trial's conversation failed", execution=self._spec.execution_id, error=repr(outcome))
 
     async def _tear_down(self) -> None:
-        self._enter("teardown")
-        for job in list(self._jobs.values()):
-            job.cancel()
-        await asyncio.gather(*self._jobs.values(), return_exceptions=True)
+        self._child.enter("teardown")
+        await self._child.close()
         await self._desk.close()
         await self._teller.close()
-
-    # -- the child
 
     def _make_folders(self) -> None:
         for name in (config.TRANSFER, config.HOME, config.TEMPORARY, config.TRIAL):
@@ -243,90 +222,6 @@ class _Trial:
             switches_network=able.switches_network,
         )
 
-    async def _reply(self, header: wire.Header, body: bytes) -> None:
-        """A child that has gone needs no answer: the end of its stream is seen by `_listen`."""
-        if self._writer is None or self._writer.is_closing():
-            return
-        self._writer.write(wire.pack(header, body))
-        with contextlib.suppress(ConnectionError):
-            await self._writer.drain()
-
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        try:
-            while True:
-                header, _ = await wire.read(reader)
-                self._hear(header)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        except (wire.BadFrame, KeyError, TypeError, ValueError) as error:
-            log.error("a harness child broke the protocol", execution=self._spec.execution_id, error=str(error))
-
-    def _hear(self, header: wire.Header) -> None:
-        if header.get("op") == "abort":
-            if (job := self._jobs.get(header["id"])) is not None:
-                job.cancel()
-        elif "op" in header:
-            number = int(header["id"])
-            if number in self._jobs or len(self._jobs) >= CALLS:
-                raise wire.BadFrame("a call's number is in use, or there are too many calls")
-            job = asyncio.create_task(self._desk.carry_out(header, self._reply, self._emit))
-            self._jobs[number] = job
-            job.add_done_callback(lambda _: self._jobs.pop(number, None))
-        else:
-            self._note(calls.decode_event(header))
-
-    def _note(self, event: calls.Event) -> None:
-        match event:
-            case calls.Hello():
-                pass
-            case calls.Hook():
-                self._phases.step = event.step
-                if (phase := BEGINS.get(event.event)) is not None:
-                    self._enter(phase)
-            case calls.Verified():
-                self._verifiers.append(msgspec.convert(event, VerifierFacts, from_attributes=True))
-            case calls.Failed():
-                self._ended = "failed"
-                self._exceptions = (TrialException(event.type, event.message[:MESSAGE_LIMIT], self._phases.current),)
-            case calls.Result():
-                self._ended = "result"
-            case calls.Cancelled():
-                self._ended = "cancelled"
-            case _:
-                assert_never(event)
-
-    def _enter(self, phase: Phase) -> None:
-        if self._phases.enter(phase, self._clock.now().timestamp()):
-            self._teller.phase(phase)
-
-    # -- output
-
-    def _emit(self, stream: port.Stream, data: bytes, final: bool) -> None:
-        output = self._outputs.get(stream)
-        if output is None:
-            source = "verifier" if self._phases.current == "verify" else "agent"
-            output = self._outputs[stream] = Output(self._teller, stream, source)
-        output.feed(data, self._phases.current, self._phases.step, final=final)
-        if final:
-            del self._outputs[stream]
-
-    async def _keep_printed(self, reading: int) -> None:
-        """What the child itself prints: into harness.log, and on to the listener."""
-        reader = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
-        )
-        output, kept = Output(self._teller, "stderr", "harness"), 0
-        try:
-            with (config.trial_folder(self._spec) / "harness.log").open("wb") as file:
-                while part := await reader.read(64 * 1024):
-                    file.write(part[: max(0, HARNESS_LOG_LIMIT_BYTES - kept)])
-                    file.flush()
-                    kept += len(part)
-                    output.feed(part, self._phases.current, self._phases.step)
-        finally:
-            transport.close()
-
     # -- what happened
 
     def _observation(self) -> TrialObservation:
@@ -334,17 +229,18 @@ class _Trial:
         raw, reading = self._read_result(state)
         if state == "finished" and reading is None:
             state = "failed"
-        exceptions = self._exceptions or (reading.exceptions if reading is not None else ())
+        failure = self._failure or self._child.failure
+        exceptions = (failure,) if failure is not None else reading.exceptions if reading is not None else ()
         return TrialObservation(
             state=state,
             harness=self._server.version,
-            files=config.trial_folder(self._spec),
+            files=self._folder,
             phases=self._phases.finish(self._clock.now().timestamp(), clean=state == "finished"),
             harness_result=raw,
             rewards=reading.rewards if reading is not None and state == "finished" else None,
             exceptions=exceptions,
             exit=self._exit,
-            verifiers=tuple(self._verifiers),
+            verifiers=tuple(self._child.verifiers),
             effective=self._desk.effective,
             oom_kills=self._desk.oom_kills,
             peak_memory_bytes=self._desk.peak_memory_bytes,
@@ -354,22 +250,21 @@ class _Trial:
 
     def _state(self) -> State:
         """Success is a result *and* exit 0; without either it is whatever we asked for, else a loss."""
-        if self._ended == "result" and self._exit.code == 0:
+        if self._child.ended == "result" and self._exit.code == 0:
             return "finished"
         if self._asked is not None:
             return self._asked
-        return "failed" if self._ended == "failed" else "lost"
+        return "failed" if self._failure is not None or self._child.ended == "failed" else "lost"
 
     def _read_result(self, state: State) -> tuple[bytes | None, Reading | None]:
-        path = config.trial_folder(self._spec) / "result.json"
         if state not in ("finished", "cancelled", "deadline"):
             return None, None
         try:
-            raw = _read(path, RESULT_LIMIT_BYTES)
+            raw = _read(self._folder / "result.json", RESULT_LIMIT_BYTES)
             return raw, read_result(raw, self._spec.trial_uuid, self._phases.at)
         except (OSError, ResultInvalid) as error:
             if state == "finished":
-                self._exceptions = (TrialException("ResultInvalid", f"{type(error).__name__}: {error}", "collect"),)
+                self._failure = TrialException("ResultInvalid", f"{type(error).__name__}: {error}", "collect")
             return None, None
 
 

@@ -12,13 +12,13 @@ import time
 from typing import Any, Literal
 
 from app.settings import Settings
+from workers.dispatcher.runtimes.docker_container import LABEL, labels_of
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, connect
-from workers.dispatcher.runtimes.docker_sandbox import LABEL, DockerSandbox, labels_of, remove
+from workers.dispatcher.runtimes.docker_sandbox import DockerSandbox, inspect_image, remove
 from workers.dispatcher.runtimes.port import (
     Capabilities,
     EngineUnavailable,
     ImageFacts,
-    ImageMissing,
     Sandbox,
     SandboxInfo,
     SandboxSpec,
@@ -65,21 +65,7 @@ class DockerRuntime:
         return "docker"
 
     async def image(self, reference: str) -> ImageFacts:
-        try:
-            found = await self._engine.call("GET", f"images/{reference}/json")
-        except EngineRefused as error:
-            if error.status == 404:
-                raise ImageMissing(f"the engine does not have the image {reference}") from error
-            raise EngineUnavailable(f"the engine cannot tell about the image {reference}: {error.message}") from error
-        config = found.get("Config") or {}
-        return ImageFacts(
-            id=found["Id"],
-            digests=tuple(found.get("RepoDigests") or ()),
-            size_bytes=int(found.get("Size") or 0),
-            workdir=config.get("WorkingDir") or "",
-            user=config.get("User") or "",
-            environment=tuple(config.get("Env") or ()),
-        )
+        return await inspect_image(self._engine, reference)
 
     def sandbox(self, spec: SandboxSpec) -> Sandbox:
         return DockerSandbox(

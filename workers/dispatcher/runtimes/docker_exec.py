@@ -51,24 +51,28 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Execs:
-    """The commands of one container."""
+    """The commands of one container. `user`: whom a command runs as that names nobody, the image's own user.
 
-    def __init__(self, engine: Engine, container: str) -> None:
+    (The container's own is root, for its first process; the engine would run commands as that.)
+    """
+
+    def __init__(self, engine: Engine, container: str, user: str) -> None:
         self._engine = engine
         self._container = container
+        self._user = user
         self._killing: set[asyncio.Task[None]] = set()
 
     async def run(self, spec: ExecSpec, on_output: Output) -> Ended:
         """Raises ExecRefused, SandboxLost, EngineUnavailable, EngineRefused."""
         token = secrets.token_hex(16)
+        user = self._user if spec.user is None else spec.user
         body: dict[str, Any] = {
             "Cmd": ["bash", "-c", spec.command],
             "Env": [f"{key}={value}" for key, value in spec.environment.items()] + [f"{TOKEN}={token}"],
+            "User": user,
             "AttachStdout": True,
             "AttachStderr": True,
         }
-        if spec.user is not None:
-            body["User"] = spec.user
         if spec.cwd is not None:
             body["WorkingDir"] = spec.cwd
         identity = await self._create(body)
@@ -77,10 +81,10 @@ class Execs:
                 await self._pump(identity, on_output)
                 return Ended(await self._return_code(identity))
         except TimeoutError:
-            await self._end(token, spec.user)
+            await self._end(token, user)
             return Ended(None, timed_out=True)
         except BaseException:  # a cancel, or an output that nobody can take any more
-            await self._end(token, spec.user)
+            await self._end(token, user)
             raise
 
     async def quiet(self, command: str, user: str, *arguments: str) -> None:
@@ -92,7 +96,7 @@ class Execs:
         async def ignore(stream: str, data: bytes) -> None:
             del stream, data
 
-        shell = FIRST_FILE if user in ("", "0", "root") else "bash"
+        shell = FIRST_FILE if user in ("0", "0:0", "root") else "bash"
         body = {"Cmd": [shell, "-c", command, *arguments], "User": user, "AttachStdout": True, "AttachStderr": True}
         identity = await self._create(body)
         await self._pump(identity, ignore)
@@ -136,15 +140,15 @@ class Execs:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
 
-    async def _end(self, token: str, user: str | None) -> None:
+    async def _end(self, token: str, user: str) -> None:
         """End what carries the token; goes on by itself when we are cancelled meanwhile."""
         task = asyncio.create_task(self._kill(token, user))
         self._killing.add(task)
         task.add_done_callback(self._killing.discard)
         await asyncio.shield(task)
 
-    async def _kill(self, token: str, user: str | None) -> None:
+    async def _kill(self, token: str, user: str) -> None:
         # A sandbox that is gone has nothing left to end; one that does not answer is removed as a whole later.
         with contextlib.suppress(EngineRefused, EngineUnavailable, ExecRefused, SandboxLost, TimeoutError):
             async with asyncio.timeout(KILL_SECONDS):
-                await self.quiet(END_ALL_OF_ONE, "" if user is None else user, token)
+                await self.quiet(END_ALL_OF_ONE, user, token)

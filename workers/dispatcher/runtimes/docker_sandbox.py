@@ -8,11 +8,12 @@ import re
 import secrets
 import tarfile
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from aiodocker.stream import Stream as Attached
 
+from workers.dispatcher.runtimes.docker_container import container_config, effective
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, settled
 from workers.dispatcher.runtimes.docker_exec import Execs
 from workers.dispatcher.runtimes.port import (
@@ -22,8 +23,8 @@ from workers.dispatcher.runtimes.port import (
     ExecResult,
     ExecSpec,
     Facts,
+    ImageFacts,
     ImageMissing,
-    Labels,
     NetworkPolicy,
     Output,
     PathMissing,
@@ -38,62 +39,25 @@ from workers.dispatcher.runtimes.port import (
     TransferTooLarge,
 )
 
-LABEL = "seatrial."
 REMOVE_SECONDS = 30.0
-LINUX_CAPABILITIES = (
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "NET_BIND_SERVICE",
-    "SETGID",
-    "SETUID",
-)
-"""What a pack's root needs to install, own and drop to users. Not in it: raw sockets, device nodes, chroot, ptrace."""
-
-# The first process. Being process 1 it cannot be killed from inside. It ends when its input closes or its time is up.
-# A subshell now and then reaps orphans (bash waits for all children after a fork; SIGCHLD is blocked here), but not
-# when the process limit is nearly reached, for then a failed fork would end it.
-FIRST_PROCESS = r"""
-shopt -s nullglob
-while ((left = $0 - SECONDS, left > 0)); do
-  IFS= read -r -t $((left < 2 ? left : 2)) _
-  (($? != 1)) || exit 0
-  used=
-  for file in /sys/fs/cgroup/pids.current /sys/fs/cgroup/pids/pids.current; do
-    { read -r used <"$file"; } 2>/dev/null && break
-  done
-  if [[ -z $used ]]; then all=(/proc/[0-9]*); used=${#all[@]}; fi
-  ((used + 8 > $1)) || (:)
-done
-"""
 
 
-def labels_as_text(labels: Labels, name: str) -> dict[str, str]:
-    return {
-        LABEL + "instance": labels.instance,
-        LABEL + "team": labels.team,
-        LABEL + "run": labels.run,
-        LABEL + "trial": labels.trial,
-        LABEL + "execution": labels.execution,
-        LABEL + "expires": f"{labels.expires_at:.0f}",
-        LABEL + "sandbox": name,
-    }
-
-
-def labels_of(text: Mapping[str, str]) -> Labels:
-    def of(name: str) -> str:
-        return text.get(LABEL + name, "")
-
-    expires = of("expires")
-    return Labels(
-        instance=of("instance"),
-        team=of("team"),
-        run=of("run"),
-        trial=of("trial"),
-        execution=of("execution"),
-        expires_at=float(expires) if expires.isdigit() else 0.0,
+async def inspect_image(engine: Engine, reference: str) -> ImageFacts:
+    """Raises ImageMissing, EngineUnavailable."""
+    try:
+        found = await engine.call("GET", f"images/{reference}/json")
+    except EngineRefused as error:
+        if error.status == 404:
+            raise ImageMissing(f"the engine does not have the image {reference}") from error
+        raise EngineUnavailable(f"the engine cannot tell about the image {reference}: {error.message}") from error
+    config = found.get("Config") or {}
+    return ImageFacts(
+        id=found["Id"],
+        digests=tuple(found.get("RepoDigests") or ()),
+        size_bytes=int(found.get("Size") or 0),
+        workdir=config.get("WorkingDir") or "",
+        user=config.get("User") or "",
+        environment=tuple(config.get("Env") or ()),
     )
 
 
@@ -143,18 +107,19 @@ class DockerSandbox:
         spec = self._spec
         self._refuse_what_cannot_be_held(spec)
         network = "none" if spec.network.mode == "no-network" else await self._network()
+        user = (await inspect_image(self._engine, spec.image)).user
         name = re.sub(r"[^a-zA-Z0-9_.-]", "-", f"seatrial-{spec.labels.execution}-{spec.name}-{secrets.token_hex(4)}")
         try:
             # A cancel must not lose the name of a container that the engine is just making: `stop` waits for it.
-            self._creating = asyncio.ensure_future(self._create(name, self._config(network)))
+            self._creating = asyncio.ensure_future(self._create(name, container_config(spec, network)))
             self.id = await asyncio.shield(self._creating)
             self._oom_kills[self.id] = 0
-            self._execs = Execs(self._engine, self.id)
+            self._execs = Execs(self._engine, self.id, user or "0:0")
             await self._hold()
             if spec.folders:
                 await self._put_folders(spec.folders, 0o777)
             await self._engine.call("POST", f"containers/{self.id}/start")
-            return self._effective(await self._inspect())
+            return effective(spec, await self._inspect(), self._seccomp)
         except EngineRefused as error:
             raise StartFailed(f"the engine did not start the sandbox: {error.message}") from error
 
@@ -174,42 +139,6 @@ class DockerSandbox:
                 raise ImageMissing(f"the engine does not have the image {self._spec.image}") from error
             raise
         return str(made["Id"])
-
-    def _config(self, network: str) -> dict[str, Any]:
-        spec = self._spec
-        host: dict[str, Any] = {
-            "AutoRemove": True,
-            "NetworkMode": network,
-            "CapDrop": ["ALL"],
-            "CapAdd": list(LINUX_CAPABILITIES),
-            "SecurityOpt": ["no-new-privileges"],
-            "PidsLimit": spec.pids,
-            "IpcMode": "private",
-            "CgroupnsMode": "private",
-            "OomScoreAdj": 500,
-            "LogConfig": {"Type": "none"},
-            "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
-        }
-        if spec.cpus:
-            host["NanoCpus"] = int(spec.cpus * 1e9)
-        if spec.memory_mb:
-            host["Memory"] = host["MemorySwap"] = spec.memory_mb << 20
-        config: dict[str, Any] = {
-            "Image": spec.image,
-            "Entrypoint": [],
-            "Cmd": ["bash", "-c", FIRST_PROCESS, str(max(1, int(spec.ttl_seconds))), str(spec.pids)],
-            "User": "0:0",
-            "Env": [f"{key}={value}" for key, value in spec.environment.items()],
-            "Labels": labels_as_text(spec.labels, spec.name),
-            "HostConfig": host,
-            "AttachStdin": True,
-            "OpenStdin": True,
-            "StdinOnce": True,
-            "Healthcheck": {"Test": ["NONE"]},
-        }
-        if spec.workdir:
-            config["WorkingDir"] = spec.workdir
-        return config
 
     async def _hold(self) -> None:
         """Hold the sandbox's standard input open; it ends when this connection does."""
@@ -363,30 +292,6 @@ class DockerSandbox:
             )
             peak = (told.get("memory_stats") or {}).get("max_usage")  # cgroup 1 only
         return Facts(state="running", oom_kills=kills, peak_memory_bytes=peak)
-
-    def _effective(self, found: dict[str, Any]) -> Effective:
-        """Read back what the engine holds; a limit that it dropped on the way is refused."""
-        spec, host = self._spec, found["HostConfig"]
-        networks = set(found["NetworkSettings"]["Networks"])
-        memory, nano, pids = host.get("Memory") or 0, host.get("NanoCpus") or 0, host.get("PidsLimit") or 0
-        if bool(memory) != bool(spec.memory_mb) or bool(nano) != bool(spec.cpus) or bool(pids) != bool(spec.pids):
-            raise PolicyUnsupported("the engine dropped a limit of cpus, memory or processes")
-        if (networks == {"none"}) != (spec.network.mode == "no-network"):
-            raise PolicyUnsupported(f"the engine did not apply network_mode {spec.network.mode!r}")
-        security: list[str] = host.get("SecurityOpt") or []
-        unenforced = ("storage_mb",) if spec.storage_mb else ()
-        if spec.network.mode == "public":
-            unenforced += ("private_addresses",)  # blocking them takes the host's firewall, which is not ours
-        return Effective(
-            network=spec.network.mode,
-            cpus=nano / 1e9 if nano else None,
-            memory_mb=memory >> 20 if memory else None,
-            pids=pids or None,
-            linux_capabilities=tuple(sorted(c.removeprefix("CAP_") for c in host.get("CapAdd") or ())),
-            no_new_privileges="no-new-privileges" in security,
-            seccomp=next((o.removeprefix("seccomp=") for o in security if o.startswith("seccomp=")), self._seccomp),
-            unenforced=unenforced,
-        )
 
     async def _inspect(self) -> dict[str, Any]:
         return await self._engine.call("GET", f"containers/{self.id}/json")

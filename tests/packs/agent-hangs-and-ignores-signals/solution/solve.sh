@@ -1,0 +1,2 @@
+#!/bin/bash
+trap '' TERM INT HUP QUIT; while :; do sleep 1; done

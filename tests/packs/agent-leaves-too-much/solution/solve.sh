@@ -1,0 +1,2 @@
+#!/bin/bash
+truncate -s 5g /logs/artifacts/large

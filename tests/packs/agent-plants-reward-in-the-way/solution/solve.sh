@@ -1,0 +1,2 @@
+#!/bin/bash
+mkdir -p /logs/verifier/reward.json/deep

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo in the way >/tests

