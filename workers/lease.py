@@ -18,6 +18,7 @@ from app.bus import leases
 from app.bus.cancels import cancels
 from app.bus.work import Due, Work
 from app.domain.events import BuildFailed, EvidenceFailed, ExecutionFailed, TrialCancelled
+from app.domain.failures import Failure, failure
 from app.domain.refusal import Refused
 from app.domain.registry import Draft
 from app.eventlog.model import NewWork
@@ -25,6 +26,10 @@ from workers.looper import AWAY, repeat, until
 from workers.streams import Aggregate, Contended, Extras, LeaseLost, act
 
 log = structlog.get_logger()
+
+
+class Unfinished(Exception):
+    """The domain refused the end that a worker came to. A fault of ours: the work ends as a failure of the platform."""
 
 
 class Lease:
@@ -139,12 +144,39 @@ class Crew:
         self._leases[lease.work_id] = lease  # from now on a beat that does not know it means that it is lost
         return acted.state
 
+    async def perform[State, Command](
+        self,
+        aggregate: Aggregate[State, Command],
+        lease: Lease,
+        correlation: str,
+        work: Awaitable[None],
+        fail: Callable[[Failure, str], Command],
+    ) -> None:
+        """Do claimed `work`, which finishes its lease itself. The door of one piece of work: whatever it raises ends that
+        piece, as a failure of the platform, and no other; for a lease that we hold and do nothing about would never end.
+        """
+        try:
+            try:
+                await work
+            except AWAY as error:
+                log.warning("a dependency is away", work=lease.work_id, error=type(error).__name__)
+                gone = failure("worker.dependency_away")
+                await self.finish(aggregate, lease, fail(gone, f"{type(error).__name__} during the work"), correlation)
+            except LeaseLost:
+                raise
+            except Exception as error:
+                log.exception("unforeseen", work=lease.work_id)
+                unknown = failure("internal.unknown", exception=type(error).__name__)
+                await self.finish(aggregate, lease, fail(unknown, f"{type(error).__name__} in the worker"), correlation)
+        except LeaseLost:
+            log.warning("the lease is gone; what was done is void", work=lease.work_id, epoch=lease.epoch)
+
     async def finish[State, Command](
         self, aggregate: Aggregate[State, Command], lease: Lease, command: Command, correlation: str, priority: int = 0
     ) -> None:
         """Append how the work ended and give it back: done with, or due again when the event says so.
 
-        Waits for a log that is away, as long as the lease is ours. Raises LeaseLost.
+        Waits for a log that is away, as long as the lease is ours. Raises LeaseLost, Unfinished.
         """
 
         def extras(drafts: Sequence[Draft]) -> Extras:
@@ -165,5 +197,5 @@ class Crew:
                     raise LeaseLost(lease.work_id) from error
                 continue
             if isinstance(acted, Refused):
-                log.warning("it does not end this way", work=lease.work_id, reason=acted.code)
+                raise Unfinished(f"{lease.work_id} does not end this way: {acted.code}")
             return

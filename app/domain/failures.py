@@ -128,6 +128,9 @@ CODES: dict[str, Code] = _codes(
     # the worker and the harness
     Code("worker.lost", Phase.AGENT, Fault.PLATFORM, _R, "The worker went away; its lease ended."),
     Code("worker.drained", Phase.AGENT, Fault.PLATFORM, _R, "The worker was stopped before the trial ended."),
+    Code(
+        "worker.dependency_away", Phase.PROVISION, Fault.PLATFORM, _R, "The database or another service did not answer."
+    ),
     Code("harness.lost", Phase.AGENT, Fault.PLATFORM, _R, "The harness process ended without a result."),
     Code("harness.failed", Phase.PROVISION, Fault.PLATFORM, _R, "The harness could not begin the trial."),
     Code("harness.result_invalid", Phase.COLLECT, Fault.PLATFORM, _R, "The harness's result cannot be read."),

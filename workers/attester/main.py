@@ -10,7 +10,7 @@ import structlog
 from app.boot import House, open_house
 from app.bus.work import Due
 from app.domain import evidence
-from app.domain.failures import Phase, failure
+from app.domain.failures import Failure, Phase, failure
 from app.evidence.archive import EvidenceInputs, SourceChanged, build_archive
 from app.evidence.sbom import SbomInputs, render
 from app.images.packages import Inventory
@@ -19,8 +19,8 @@ from app.settings import Settings
 from workers.attester.dossier import Dossier, gather
 from workers.builder.build.port import Backend, BuildFailure
 from workers.inventory import Inventories
-from workers.lease import Crew
-from workers.streams import EVIDENCE, LeaseLost, load
+from workers.lease import Crew, Lease
+from workers.streams import EVIDENCE, load
 
 log = structlog.get_logger()
 
@@ -57,10 +57,10 @@ class Attester:
             state = await self.crew.claim(EVIDENCE, lease, start, owed.run_id)
             if state is None:
                 return
-            try:
-                await self.crew.finish(EVIDENCE, lease, await self._seal(state), state.run_id)
-            except LeaseLost:
-                log.warning("the lease is gone; this archive is void", evidence=lease.work_id)
+            await self.crew.perform(EVIDENCE, lease, state.run_id, self._work(lease, state), _failed)
+
+    async def _work(self, lease: Lease, state: evidence.Evidence) -> None:
+        await self.crew.finish(EVIDENCE, lease, await self._seal(state), state.run_id)
 
     async def _seal(self, state: evidence.Evidence) -> evidence.Seal | evidence.Fail:
         try:
@@ -116,3 +116,7 @@ async def _read(path: Path) -> AsyncGenerator[bytes]:
     with path.open("rb") as file:
         while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
             yield chunk
+
+
+def _failed(failed: Failure, message: str) -> evidence.Fail:
+    return evidence.Fail(failure=failed, message=message)

@@ -59,10 +59,10 @@ class Builder:
             state = await self.crew.claim(REVISION, lease, start, lease.work_id)
             if state is None:
                 return
-            try:
-                await self.crew.finish(REVISION, lease, await self._build(lease, state), lease.work_id)
-            except LeaseLost:
-                log.warning("the lease is gone; this build is void", revision=lease.work_id)
+            await self.crew.perform(REVISION, lease, lease.work_id, self._work(lease, state), _failed)
+
+    async def _work(self, lease: Lease, state: revision.Revision) -> None:
+        await self.crew.finish(REVISION, lease, await self._build(lease, state), lease.work_id)
 
     async def _build(self, lease: Lease, state: revision.Revision) -> revision.FinishBuild | revision.FailBuild:
         """Build, stopping when the lease is lost (LeaseLost)."""

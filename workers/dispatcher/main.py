@@ -28,7 +28,7 @@ from app.domain.events import (
     RevisionUploaded,
 )
 from app.domain.execution import ExecutionRecord, Raised
-from app.domain.failures import Phase, failure
+from app.domain.failures import Failure, Phase, failure
 from app.domain.pack import PackInvalid
 from app.domain.registry import decode
 from app.eventlog.read import read_stream
@@ -107,10 +107,8 @@ class Dispatcher:
             state = await self.crew.claim(TRIAL, lease, start, queued.run_id)
             if state is None:
                 return
-            try:
-                await Attempt(self, lease, state, start.execution_id).run()
-            except LeaseLost:
-                log.warning("the lease is gone; this execution is void", trial=lease.work_id, epoch=lease.epoch)
+            attempt = Attempt(self, lease, state, start.execution_id)
+            await self.crew.perform(TRIAL, lease, state.run_id, attempt.run(), attempt.failed)
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -328,6 +326,9 @@ class Attempt:
 
     async def _fail(self, code: str, phase: Phase, message: str) -> None:
         await self._end(trial.Fail(failure=failure(code, phase=phase), message=message, execution_id=self.execution_id))
+
+    def failed(self, failed: Failure, message: str) -> trial.Fail:
+        return trial.Fail(failure=failed, message=message, execution_id=self.execution_id)
 
     async def _end(self, command: trial.Score | trial.Fail | trial.EndCancelled) -> None:
         crew, state = self.dispatcher.crew, self.state
