@@ -80,6 +80,9 @@ async def test_each_refusal_says_what_its_caller_needs(database: str) -> None:
         assert (await refused(unit("trl_9", work_id="trl_1", lease_epoch=7)))[0] is Refusal.STALE_LEASE
         assert (await refused(unit("trl_9", work_id="no such work", lease_epoch=0)))[0] is Refusal.STALE_LEASE
         assert (await refused(unit("trl_1", 2)))[:2] == (Refusal.WRONG_VERSION, 1)
+        assert (await refused(unit("trl_1", 0)))[:2] == (Refusal.WRONG_VERSION, 1), (
+            "other events than those that are there"
+        )
         assert (await refused(unit("trl_9", 1)))[:2] == (Refusal.WRONG_VERSION, 0)
         assert (await refused(unit("trl_1", 1, team="tem_b")))[0] is Refusal.WRONG_TEAM
         assert (await refused(unit("trl_9", team="tem_b", work_id="trl_1", lease_epoch=0)))[0] is Refusal.WRONG_TEAM
@@ -202,9 +205,9 @@ async def test_only_one_of_many_claims_wins_and_the_epoch_moves_with_the_owner(d
 
         # Told to cancel by somebody without the guard: nothing else of the row changes, and the lease goes on.
         stranger = NewWork("trl_1", "other", priority=9, due_at=DUE, cancel=True)
+        assert (await one.append(unit("b", team="tem_b", work=(stranger,)))).accepted
+        assert not (await rows(database, "select cancel from eventlog.work"))[0]["cancel"], "another team's work"
         assert (await one.append(unit("cancel", work=(stranger,)))).accepted
-        foreign = replace(stranger, id="trl_1")
-        assert (await one.append(unit("b", team="tem_b", work=(foreign,)))).accepted
         [row] = await rows(database, "select kind, owner, lease_epoch, cancel, priority, due_at from eventlog.work")
         assert tuple(row) == ("trial", work["owner"], 1, True, 0, None)
 

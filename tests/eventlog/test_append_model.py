@@ -91,7 +91,7 @@ def draw_unit(data: st.DataObject, model: Model, prefix: str, sent: list[Unit]) 
 
     stream = name("s", 4)
     team = prefix + data.draw(st.sampled_from("aaaab"), "team")
-    version = model.version(stream) + data.draw(st.sampled_from([0, 0, 0, 0, 0, 1]))
+    version = max(0, model.version(stream) + data.draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1, -2])))
     some = st.sets(st.integers(1, 4), max_size=2)
     reserved = data.draw(some, "reservations")
     released = data.draw(some, "releases") - reserved
