@@ -37,7 +37,7 @@ from app.eventlog.model import NewTimer, NewWork, Recorded, Refusal, Unit
 from app.eventlog.read import read_stream
 from app.settings import Settings
 from workers.follower import Follower
-from workers.looper import Bell, repeat, together
+from workers.looper import Bell, repeat, together, until
 from workers.statements import statement
 from workers.streams import RUN, TRIAL, Contended, Extras, LeaseLost, act, fold
 
@@ -45,6 +45,7 @@ log = structlog.get_logger()
 
 NAME = "foreman"
 TICK_SECONDS = 5.0
+REJECTED_SECONDS = 0.05
 CANCEL_TRIES, CANCELS_AT_ONCE = 8, 64
 ROSTER = msgspec.json.Decoder(run.Roster)
 FOLLOWED = frozenset(
@@ -108,8 +109,9 @@ class Foreman:
             try:
                 busy = await self.complete_evaluations() or await self.complete_run() or await self.expand_run()
                 busy = await self.cancel_trials() or busy
-            except Rejected:
-                continue
+            except Rejected as rejected:
+                log.info("somebody was faster; looking again", refusal=str(rejected))
+                await until(stop, REJECTED_SECONDS)
         await self.bell.wait(stop, TICK_SECONDS)
 
     async def complete_evaluations(self) -> bool:

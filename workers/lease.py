@@ -23,7 +23,7 @@ from app.domain.refusal import Refused
 from app.domain.registry import Draft
 from app.eventlog.model import NewWork
 from workers.looper import AWAY, repeat, until
-from workers.streams import Aggregate, Contended, Extras, LeaseLost, act
+from workers.streams import Aggregate, Extras, LeaseLost, act
 
 log = structlog.get_logger()
 
@@ -191,7 +191,7 @@ class Crew:
                     self.house, aggregate, lease.work_id, lease.team, command,
                     actor=self.worker, correlation=correlation, extras=extras,
                 )  # fmt: skip
-            except (*AWAY, Contended) as error:
+            except AWAY as error:
                 log.warning("the log does not take the end yet", work=lease.work_id, error=type(error).__name__)
                 if await until(lease.lost, 1.0):
                     raise LeaseLost(lease.work_id) from error

@@ -10,11 +10,12 @@ import structlog
 from app.eventlog.connect import LOST
 from app.eventlog.model import LogUnavailable, WrongIncarnation
 from app.objects.port import StoreError
+from workers.streams import Contended
 
 log = structlog.get_logger()
 
-AWAY = (*LOST, asyncpg.PostgresError, LogUnavailable, StoreError)
-"""A dependency is away, or answered with an error that may pass."""
+AWAY = (*LOST, asyncpg.PostgresError, LogUnavailable, StoreError, Contended)
+"""A dependency is away, or answered with what may pass."""
 PAUSE_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 
