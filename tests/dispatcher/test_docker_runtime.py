@@ -8,7 +8,8 @@ import pytest
 
 from app.settings import Settings
 from tests.conformance.runtimes import INSTANCE, RuntimeConformance, labels, out, run, spec
-from workers.dispatcher.runtimes.docker import DockerRuntime, open_runtime
+from workers.dispatcher.runtimes import docker
+from workers.dispatcher.runtimes.docker import NETWORK, DockerRuntime, open_runtime
 from workers.dispatcher.runtimes.orphans import remove_unstarted
 from workers.dispatcher.runtimes.port import EngineUnavailable, StartFailed
 
@@ -43,6 +44,18 @@ class TestDocker(RuntimeConformance):
         assert "root" in await out(one, f"wget -q -O- http://{address}:8080/etc/passwd")
         result, _, _ = await run(other, f"wget -T 2 -q -O- http://{address}:8080/etc/passwd")
         assert result.return_code != 0
+
+    async def test_the_sandboxes_network_is_made_when_it_is_missing(self, runtime: DockerRuntime) -> None:
+        await runtime._engine.call("GET", "networks/" + NETWORK)
+        was, docker.NETWORK = NETWORK, f"{NETWORK}-{INSTANCE}"
+        try:
+            made = await asyncio.gather(*(runtime._public_network() for _ in range(3)))
+            assert set(made) == {docker.NETWORK}
+            found = await runtime._engine.call("GET", "networks/" + docker.NETWORK)
+            assert found["Options"]["com.docker.network.bridge.enable_icc"] == "false"
+        finally:
+            await runtime._engine.call("DELETE", "networks/" + docker.NETWORK)
+            docker.NETWORK = was
 
     async def test_a_command_that_names_no_user_runs_as_the_image_s(self, runtime: DockerRuntime, make: Any) -> None:
         """The sandbox's first process is root's; that must not make root of the agent."""

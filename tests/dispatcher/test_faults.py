@@ -102,6 +102,23 @@ async def test_a_cancel_keeps_the_outputs_so_far(
     await nothing_left(runtime, spec, server)
 
 
+async def test_a_second_cancel_does_not_spoil_the_first(tmp_path: Path, runtime: Runtime, server: ForkServer) -> None:
+    spec, told, cancel = trial_spec(tmp_path, agent=probe(sleep=100, command="sleep 501")), Told(), asyncio.Event()
+    running = asyncio.create_task(trial(spec, runtime, server, told, cancel))
+    await told.until(lambda: "the probe is running" in told.log)
+    cancel.set()
+    for _ in range(5):
+        await asyncio.sleep(0.02)
+        for child in children(server):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+    observation = await running
+    assert (observation.state, observation.exit.code) == ("cancelled", 75)
+    assert [e.type for e in observation.exceptions] == ["CancelledError"]
+    assert (observation.files / "agent" / "seen.json").exists()
+    await nothing_left(runtime, spec, server)
+
+
 async def test_a_child_that_does_not_answer_is_killed(tmp_path: Path, runtime: Runtime, server: ForkServer) -> None:
     spec, told, cancel = trial_spec(tmp_path, agent=probe(sleep=100, busy=True)), Told(), asyncio.Event()
     running = asyncio.create_task(trial(spec, runtime, server, told, cancel, grace_seconds=1.0))

