@@ -10,7 +10,9 @@ import msgspec
 
 from app.bus.relay import main as relay
 from app.eventlog.connect import Connection, open_pool
+from app.eventlog.incarnation import current_incarnation
 from app.eventlog.model import Recorded
+from app.eventlog.read import read_between
 from app.queries.snapshot import wait_for
 from app.settings import Settings
 from projections import ledger, main
@@ -179,6 +181,26 @@ async def test_a_halted_view_tries_again_when_the_projector_starts(database: str
         assert not await ledger.read_halted(connection)
         assert await count(connection, "trial") > 0
     await all_equal(database)
+
+
+async def test_a_view_ahead_of_the_feed_waits_for_it(database: str) -> None:
+    """A rebuild brings a halted view as far as the log is decided, which the feed may not have given yet."""
+    run, trial = VIEWS["run"], VIEWS["trial"]
+    async with writer(database) as log, projector(database) as connection:
+        await write(log, history(random.Random(2), 120).units)
+        everything = await read_between(log, 0, 2**62)
+        ahead = everything[79].position
+        assert not await project(connection, [run], up_to=ahead)
+        incarnation = await current_incarnation(log)
+        process = Projector(database, lambda *_: contextlib.nullcontext(), {"run": run, "trial": trial})  # type: ignore
+        process.positions = await ledger.open_checkpoints(connection, [run, trial], incarnation)
+        process.together = {run, trial}
+        for start in range(0, 120, 40):
+            assert not await process.turn(connection, everything[start : start + 40], incarnation)
+            seen = await ledger.read_positions(connection, [run, trial])
+            assert seen == {trial: everything[start + 39].position, run: max(ahead, everything[start + 39].position)}
+    for view in (run, trial):
+        assert not (await verify(database, view)).different
 
 
 async def count(connection: Connection, table: str) -> int:

@@ -7,14 +7,17 @@ import asyncpg
 import pytest
 
 from app.eventlog.connect import LOST, Connection, connect, open_pool
+from app.eventlog.incarnation import current_incarnation
+from app.eventlog.read import read_between
 from app.queries.snapshot import snapshot
 from projections import ledger
 from projections.aside import Busy, aside
+from projections.batch import write as write_batch
 from projections.catalogue import VIEWS
 from projections.projector import ROLE
 from projections.rebuild import rebuild, swap
 from projections.verify import verify
-from projections.view import Poison
+from projections.view import Poison, decoded
 from tests.projections.histories import history
 from tests.projections.projecting import project, projector, write, writer
 from tests.projections.test_batch import dump, strange
@@ -133,6 +136,24 @@ async def test_a_snapshot_taken_while_a_swap_waits_sees_the_swapped_rows(databas
 async def read_runs(pool: asyncpg.Pool) -> int:
     async with snapshot(pool, ["run"]) as seen:
         return await seen.connection.fetchval("select count(*) from views.run")
+
+
+async def test_a_swap_waits_for_the_batch_that_is_being_written(database: str) -> None:
+    """Rows that the projector commits after the rebuild has looked where the view is are in the new table too."""
+    async with writer(database) as log, projector(database) as connection, projector(database) as watch:
+        await write(log, history(random.Random(1), 100).units)
+        assert not await project(connection)
+        run = VIEWS["run"]
+        position = (await ledger.read_positions(connection, [run]))[run]
+        last = await write(log, history(random.Random(2), 100).units)
+        batch = [decoded(one) for one in await read_between(log, position, last)]
+        async with connection.transaction():
+            await write_batch(connection, {run: position}, batch, await current_incarnation(log))
+            rebuilding = asyncio.create_task(rebuild(database, run))
+            while not await watch.fetchval("select count(*) from pg_locks where not granted"):
+                await asyncio.sleep(0.005)
+        assert (await rebuilding).position == last
+        assert not (await verify(database, run)).different
 
 
 async def test_a_rebuild_killed_before_its_commit_changes_nothing(database: str) -> None:
