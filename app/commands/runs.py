@@ -39,6 +39,7 @@ from app.domain.refusal import Refused
 from app.eventlog.connect import Connection
 from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer
+from app.vault import NOTHING
 
 TIMER = "run-deadline/"
 """A timer of the run's stream, followed by its id: at that time the run is cancelled with the reason `deadline`."""
@@ -79,6 +80,11 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
     if (refused := agents.check(what.agent)) is not None:
         raise refused
     roster = run.Roster(await members_of(means, caller, what.tasks))
+    what = msgspec.structs.replace(
+        what,
+        name=None if what.name is None else NOTHING.mask_text(what.name),
+        labels={NOTHING.mask_text(key): NOTHING.mask_text(value) for key, value in what.labels.items()},
+    )
     return await _request(means, caller, request, what, roster, derived_from=None)
 
 

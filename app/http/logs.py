@@ -100,7 +100,9 @@ async def follow(house: House, hub: Hub, read: Reader, after: int, deadline: flo
     owner = await read()
     last = after
     with hub.follow(Selection(team=owner.team, stream=owner.id, types=owner.ends)) as follower:
-        owner = await read()  # it may have ended before the hub took over
+        # It may have ended before the hub took over, and the view may not have got there yet.
+        await wait_for(house.pool, owner.views, follower.since, VIEW_SECONDS)
+        owner = await read()
         queue: asyncio.Queue[Taken] = asyncio.Queue(QUEUE_CHUNKS)
         stop = asyncio.Event()
         tasks: list[asyncio.Task[None]] = []

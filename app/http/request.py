@@ -19,7 +19,7 @@ from app.http.problems import ProblemRaised
 
 UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
-AT = re.compile(r"(?P<message>.*?) - at `(?P<path>(?:key in )?\$.*)`\Z", re.DOTALL)
+AT = re.compile(r"(?P<message>.*?) - at `(?:key` in `)?(?P<path>\$.*)`\Z", re.DOTALL)
 STEP = re.compile(r"\.(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+|\.\.\.)\]")
 
 
@@ -55,7 +55,7 @@ def explain(wanted: Any, message: str) -> FieldError:
     """
     path = "$"
     if (at := AT.match(message)) is not None:
-        message, path = at["message"], at["path"].removeprefix("key in ")
+        message, path = at["message"], at["path"]
     pointer, inner = _walk(wanted, path)
     if (unknown := UNKNOWN.match(message)) is not None:
         name = unknown["name"]

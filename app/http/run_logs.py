@@ -92,6 +92,7 @@ class RunLog:
     async def _follow(self, place: Place, deadline: float) -> AsyncGenerator[bytes]:
         selection = Selection(team=self.team, correlation=self.run_id, types=("trial.queued", "run.completed"))
         with self.hub.follow(selection) as follower:
+            await wait_for(self.house.pool, VIEWS, follower.since, logs.VIEW_SECONDS)
             while True:
                 ended = await self._ended()  # before the trials are read: none is made after the end
                 async with contextlib.aclosing(self._trials(place.position)) as waiting:

@@ -52,7 +52,9 @@ async def until[Row](
     headers = {"Preference-Applied": f"wait={seconds:.0f}"}
     deadline = time.monotonic() + seconds
     with hub.follow(Selection(team=team, correlation=of(row), types=types)) as follower:
-        row = await read()  # it may have ended before the hub took over
+        # It may have ended before the hub took over, and the view may not have got there yet.
+        await wait_for(hub.house.pool, views, follower.since, min(seconds, LOOK_SECONDS))
+        row = await read()
         while not ended(row) and (left := deadline - time.monotonic()) > 0:
             try:
                 frames = await follower.take(min(left, LOOK_SECONDS))

@@ -117,6 +117,7 @@ const show = (api) => {
   });
   const asked = document.getElementById(location.hash.slice(1));
   if (asked && asked.tagName === "DETAILS") asked.open = true;
+  if (location.hash.startsWith("#problem-")) problems.scrollIntoView();
 };
 
 fetch("/openapi.json")

@@ -19,6 +19,7 @@ from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
 from app.http.writing import answered
 from app.queries import revisions, tasks
 from app.queries.pages import Page
+from app.queries.snapshot import wait_for
 
 READ = Permission.TASKS_READ
 ENDS = ("revision.ready", "revision.rejected")
@@ -77,25 +78,33 @@ async def list_revisions(
 
 @post(
     "/v1/tasks/{task:str}/revisions",
-    opt=needs(permission_of(commands.finalize)),
+    opt=needs(permission_of(commands.finalize), waits=True),
     status_code=202,
     tags=["tasks"],
     operation_id="createRevision",
 )
 async def create_revision(
+    request: Request[Any, Any, Any],
     house: Given[House],
     caller: Given[Caller],
+    hub: Given[Hub],
     task: FromPath[str],
     data: JSONBody[NewRevision],
 ) -> Response[commands.Finalized]:
     """Make a revision of an upload and queue its build: 202. The same content again is the same revision: 200.
 
-    The task is made when its name is new.
+    The task is made when its name is new. `Prefer: wait=N` answers when the build has ended, or after N seconds.
     """
+    seconds = waiting.wanted(request)
     done = await commands.finalize(house, caller, task, data.upload)
     status = 202 if done.result.created else 200
     location = f"/v1/revisions/{done.result.revision_id}"
-    return answered(done, done.result, house.incarnation, status=status, location=location)
+    response = answered(done, done.result, house.incarnation, status=status, location=location)
+    seen = done.position or hub.position
+    if seconds and await wait_for(house.pool, revisions.VIEWS, seen, seconds):
+        waited = await _waited(request, house, caller, hub, done.result.revision_id)
+        response.headers.update(waited.headers)
+    return response
 
 
 @get(
@@ -113,13 +122,22 @@ async def get_revision(
 ) -> Response[answers.Revision]:
     """A revision by its id. `Prefer: wait=N` answers when it is ready or rejected, or after N seconds."""
 
+    waited = await _waited(request, house, caller, hub, revision)
+    return Response(answers.revision(waited.row), headers=waited.headers)
+
+
+async def _waited(
+    request: Request[Any, Any, Any], house: House, caller: Caller, hub: Hub, reference: str
+) -> waiting.Waited[revisions.Revision]:
+    """The revision, as soon as its build has ended if the caller would wait for that."""
+
     async def read() -> revisions.Revision:
-        found = await revisions.get(house.pool, caller.team, revision, private=True)
+        found = await revisions.get(house.pool, caller.team, reference, private=True)
         if found is None:
             raise not_found("revision")
         return found.item
 
-    waited = await waiting.until(
+    return await waiting.until(
         request,
         hub,
         caller.team,
@@ -129,7 +147,6 @@ async def get_revision(
         types=ENDS,
         views=revisions.VIEWS,
     )
-    return Response(answers.revision(waited.row), headers=waited.headers)
 
 
 async def _task(house: House, caller: Caller, reference: str) -> tasks.Task:

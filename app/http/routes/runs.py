@@ -87,6 +87,7 @@ async def start_run(
 
     `Prefer: wait=N` answers when the run has ended, or after N seconds.
     """
+    waiting.wanted(request)  # refused before anything is written
     what = commands.Start(
         tasks=tuple(Wanted(one) if isinstance(one, str) else Wanted(one.task, one.revision) for one in data.tasks),
         agent=msgspec.convert(data.agent, DomainAgent, from_attributes=True),
