@@ -47,7 +47,8 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "max_wal_size": "2GB",
         "log_min_messages": "warning",
         "log_statement": "none",
-        "log_min_error_statement": "panic",  # a failed statement's text may hold a payload
+        "log_min_error_statement": "panic",  # a failed statement's text may hold a payload,
+        "log_error_verbosity": "terse",  # and an error's detail shows the row
     }
 )
 

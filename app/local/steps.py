@@ -154,16 +154,19 @@ def write_urls(home: Path, database_url: str, nats_url: str) -> None:
             child.write_private(path, url)
 
 
-def chosen(settings: Settings, home: Path, docker_host: str) -> Settings:
-    """The settings of the processes: all that was found or chosen here, said outright."""
+def free_http_port(settings: Settings, home: Path) -> int:
+    """The port of the API. Raises PortTaken; asked first, before anything that takes time."""
     port = settings.http_port or child.choose_port(state.run_folder(home) / "http-port")
     deadline = time.monotonic() + PORT_SECONDS
     while not child.port_is_free(port, settings.http_host):
         if time.monotonic() > deadline:
-            raise PortTaken(
-                f"Port {port} is taken by another program; stop it, or choose another one with SEATRIAL_HTTP_PORT."
-            )
+            raise PortTaken(f"Port {port} is taken by another program; stop it, or choose one with SEATRIAL_HTTP_PORT.")
         time.sleep(0.05)
+    return port
+
+
+def chosen(settings: Settings, home: Path, docker_host: str, http_port: int) -> Settings:
+    """The settings of the processes: all that was found or chosen here, said outright."""
     files = state.run_folder(home)
     return msgspec.structs.replace(
         settings,
@@ -173,5 +176,5 @@ def chosen(settings: Settings, home: Path, docker_host: str) -> Settings:
         objects_url=settings.objects,
         docker_host=docker_host,
         harness_home=str(settings.harness_path),
-        http_port=port,
+        http_port=http_port,
     )

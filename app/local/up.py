@@ -7,6 +7,7 @@ container engine, the harness environment. Each is quick when it is there alread
 import contextlib
 import http.client
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from app.local.report import End, Message, Report
 from app.local.steps import (
     chosen,
     environment_of,
+    free_http_port,
     make_home,
     prepare_schema,
     start_nats,
@@ -50,6 +52,7 @@ def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: 
         pid = os.getpid()
         facts = state.State(pid, state.start_ticks(pid), time.time(), settings.base_url, ready=False)
         state.save(home, facts)
+        port = free_http_port(settings, home)
         servers: dict[str, Server] = {}
         database_url = start_postgres(settings, home, servers, stack, report)
         ringing.check()
@@ -64,7 +67,7 @@ def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: 
         with report.step("harness") as step:
             built = harness.build(settings.harness_path, step.progress)
             step.detail = f"Harbor {built.version}, overlay {built.digest.removeprefix('sha256:')[:12]}"
-        values = chosen(settings, home, found.host)
+        values = chosen(settings, home, found.host, port)
         if "api" not in available():
             raise ToolMissing("Seatrial's processes are not installed; run `make setup`, or install its wheel.")
         groups = groups_of(sorted(available()))
@@ -186,13 +189,12 @@ def down(settings: Settings, report: Report) -> bool:
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         with report.step("down") as step:
-            deadline = time.monotonic() + 3 * (settings.drain_seconds + 10) + 60
-            while state.is_running(home) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            step.detail = f"pid {found.pid} ended"
+            patience_seconds = 3 * (settings.drain_seconds + 10) + 60
+            ended, _, _ = select.select([descriptor], [], [], patience_seconds)  # readable when the process has ended
+            step.detail = f"pid {found.pid} {'ended' if ended else 'does not end'}"
     finally:
         os.close(descriptor)
-    if state.is_running(home):
+    if not ended:
         raise LocalError(
             f"Process {found.pid} does not end; see {home / 'logs'}, or end it with `kill -9 {found.pid}`."
         )

@@ -195,6 +195,42 @@ async def test_data_that_its_account_cannot_reach_lies_elsewhere_and_no_mode_is_
         server.stop()
 
 
+async def test_a_failing_row_does_not_get_into_the_log(server: Postgres) -> None:
+    connection = await asyncpg.connect(server.url)
+    try:
+        await connection.execute("create table kept (name text unique); insert into kept values ('private-words')")
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await connection.execute("insert into kept values ('private-words')")
+    finally:
+        await connection.close()
+    assert "duplicate key" in server.log.read_text()
+    assert "private-words" not in server.log.read_text()
+
+
+def test_an_ordinary_user_runs_it_as_himself(memory_folder: Path) -> None:
+    folder = memory_folder / "ordinary"
+    folder.mkdir()
+    folder.chmod(0o777)
+    forked = os.fork()
+    if forked == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            server = Postgres(folder / "postgres", settings=QUICK)
+            server.start()
+            owner = (folder / "postgres" / "data").stat().st_uid
+            server.stop()
+            code = 0 if owner == os.geteuid() and server.poll() == 0 else 2
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+
+
 async def test_a_home_that_was_deleted_and_made_again_starts_empty(
     tmp_path: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

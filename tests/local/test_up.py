@@ -149,8 +149,7 @@ def test_a_port_that_is_taken_is_told_with_the_setting_and_nothing_stays(home: H
     assert f"Port {port} is taken" in last
     assert "SEATRIAL_HTTP_PORT" in last
     assert not state.is_running(home.folder)
-    lease = home.folder / "postgres" / "lease"
-    assert subprocess.run(["flock", "--nonblock", str(lease), "true"]).returncode == 0, "Postgres has ended"
+    assert not (home.folder / "postgres").exists(), "nothing that takes time was begun"
 
 
 def test_an_interrupted_start_leaves_nothing(home: Home) -> None:
@@ -172,3 +171,25 @@ def test_a_misspelt_setting_is_named(home: Home) -> None:
     failed = home.run("up", SEATRIAL_HTP_PORT="1")
     assert failed.returncode == 1
     assert "SEATRIAL_HTP_PORT" in failed.stderr
+
+
+def test_external_servers_are_used_and_their_secrets_go_by_file(home: Home, database: str, nats_clean: str) -> None:
+    started = home.run("up", "--detach", SEATRIAL_DATABASE_URL=database, SEATRIAL_NATS_URL=nats_clean)
+    assert started.returncode == 0, started.stdout + started.stderr
+    assert home.state.servers == ()
+    assert not (home.folder / "postgres").exists()
+    assert not (home.folder / "nats").exists()
+    for process in home.state.processes:
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+        assert database.encode() not in environment
+        assert nats_clean.encode() not in environment
+    assert home.run("down").returncode == 0
+
+
+def test_a_database_that_does_not_answer_is_told_with_its_setting(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+    failed = home.run("up", SEATRIAL_DATABASE_URL=f"postgresql://user:secret@127.0.0.1:{port}/base")
+    assert failed.returncode == 1
+    assert "SEATRIAL_DATABASE_URL" in failed.stderr
+    assert "secret" not in failed.stderr + failed.stdout
