@@ -1,4 +1,5 @@
-"""What happens because time passes: the leases of the dead end, timers fire, checkpoints are signed, uploads expire.
+"""What happens because time passes: the leases of the dead end, timers fire, checkpoints are signed, uploads and
+idempotency keys expire.
 
 Any number may run: every effect is an append guarded by an epoch or a version, so the second one changes nothing.
 """
@@ -35,6 +36,8 @@ SWEEP_SECONDS = 2.0
 TIMER_SECONDS, TIMERS = 1.0, 100
 CHECKPOINT_SECONDS = 5.0
 UPLOAD_SECONDS, UPLOADS = 60.0, 100
+REQUESTS_KEPT = datetime.timedelta(days=7)
+"""How long the answer to an Idempotency-Key is replayed."""
 ABANDONED = datetime.timedelta(days=1)
 """Unfinished writes in the object store that are older belong to nobody."""
 
@@ -116,9 +119,13 @@ class Timekeeper:
         for row in rows:
             if row["orphaned"]:
                 await self.house.objects.delete(row["object_key"])
-        if not rows:
-            await self.house.objects.sweep(before=self.house.clock.now() - ABANDONED)
-            await until(stop, UPLOAD_SECONDS)
+        if rows:
+            return
+        await self.house.objects.sweep(before=self.house.clock.now() - ABANDONED)
+        before = self.house.clock.now() - REQUESTS_KEPT
+        while await self.house.pool.fetchval(statement("forget_requests"), before, UPLOADS) == UPLOADS:
+            pass
+        await until(stop, UPLOAD_SECONDS)
 
 
 async def end_lease(house: House, lost: Lost) -> None:
