@@ -15,7 +15,6 @@ import structlog
 from app.boot import House
 from app.bus import envelope
 from app.bus.feed import Feed
-from app.domain.registry import Meta, decode_meta
 from app.eventlog.connect import LOST
 from app.eventlog.model import Recorded, WrongIncarnation
 from app.eventlog.read import high_water
@@ -36,17 +35,32 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     """Of these types only; empty: of all."""
 
-    def takes(self, recorded: Recorded, meta: Meta) -> bool:
+    def takes(self, recorded: Recorded) -> bool:
         return (
             recorded.team == self.team
             and (self.stream is None or recorded.stream == self.stream)
-            and (self.correlation is None or meta.correlation == self.correlation)
+            and (self.correlation is None or correlation_of(recorded) == self.correlation)
             and (not self.types or recorded.type in self.types)
         )
 
     @property
     def key(self) -> tuple[str, str | None, str | None]:
         return self.team, self.correlation, self.stream
+
+
+class _Links(msgspec.Struct, frozen=True):
+    correlation: str | None = None
+
+
+_LINKS = msgspec.json.Decoder(_Links)
+
+
+def correlation_of(recorded: Recorded) -> str | None:
+    """The run or revision that an event belongs to. What the log itself writes (an erasure, say) belongs to none."""
+    try:
+        return _LINKS.decode(recorded.meta).correlation
+    except msgspec.MsgspecError:
+        return None
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -146,16 +160,15 @@ class Hub:
     def _hand_out(self, recorded: Recorded) -> None:
         if not self._followers:
             return
-        meta = decode_meta(recorded.meta)
         frame: Frame | None = None
         keys = (
             (recorded.team, None, None),
-            (recorded.team, meta.correlation, None),
+            (recorded.team, correlation_of(recorded), None),
             (recorded.team, None, recorded.stream),
         )
         for key in dict.fromkeys(keys):
             for follower in self._followers.get(key, ()):
-                if follower.selection.takes(recorded, meta):
+                if follower.selection.takes(recorded):
                     frame = frame or self.frame(recorded)
                     if not follower.put(frame):
                         self.metrics.dropped.inc()

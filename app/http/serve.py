@@ -88,7 +88,7 @@ async def _inside(
         ]
         log.info("serving", url=settings.base_url)
         try:
-            await asyncio.wait((*tasks[1:], serving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((*tasks, serving), return_when=asyncio.FIRST_COMPLETED)
             process.draining.set()
             hub.close()
             server.should_exit = True
@@ -96,9 +96,11 @@ async def _inside(
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            [following, *_] = await asyncio.gather(*tasks, return_exceptions=True)
     if process.fenced.is_set():
         raise WrongIncarnation(WrongIncarnation.__doc__)
+    if isinstance(following, Exception):  # nobody foresaw it, and without the hub every stream would stand still
+        raise following
 
 
 async def _follow(hub: Hub, fenced: asyncio.Event) -> None:

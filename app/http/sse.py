@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from app.boot import House
-from app.domain.registry import decode_meta
 from app.eventlog.model import Recorded
 from app.eventlog.read import read_between
 from app.http import problems
@@ -117,7 +116,7 @@ async def past(house: House, selection: Selection, after: int, up_to: int) -> As
         if not rows:
             return
         after = rows[-1].position
-        if found := [row for row in rows if selection.takes(row, decode_meta(row.meta))]:
+        if found := [row for row in rows if selection.takes(row)]:
             yield found
 
 

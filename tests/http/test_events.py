@@ -10,9 +10,22 @@ from hypothesis import strategies as st
 
 from app.bus import cursor
 from app.domain.events import Tally
+from app.eventlog.connect import connect
 from app.http import cursors, hub, sse
 from tests.http.story import Story
-from tests.http.world import Sent, Server, Team, after, listening, mark, problem, ready_task, start_run, until_end
+from tests.http.world import (
+    Sent,
+    Server,
+    Team,
+    after,
+    listening,
+    mark,
+    problem,
+    ready_task,
+    start_run,
+    until_end,
+    up_to_now,
+)
 
 LIFE = [
     "run.requested",
@@ -230,3 +243,24 @@ def test_a_bound_cursor_comes_back_to_its_own_team_only(position: int, team: str
     if other != team:
         with pytest.raises(Exception, match="another team"):
             cursors.position_of(other, life, bound)
+
+
+async def test_an_event_that_the_log_wrote_itself_stops_no_stream(server: Server, team: Team) -> None:
+    """An erasure: its `meta` is empty, for nobody in the house has written it."""
+    started = await start_run_named(team)
+    async with listening(team.api, "/v1/events?after=latest") as events:
+        owner = await connect(team.house.settings.database_url, role="seatrial_eraser")
+        position = await team.house.pool.fetchval(
+            "select position from eventlog.event where stream = $1", started.json()["id"]
+        )
+        assert await owner.fetchval("select eventlog.erase($1, 'request')", position)
+        await owner.close()
+        sent = await anext(events)
+    assert (sent.event, sent.data["data"]["position"]) == ("event.erased", position)
+    run = (await team.api.get("/v1/runs/1", headers=await up_to_now(team))).json()
+    assert (run["name"], run["labels"]) == (None, {})
+
+
+async def start_run_named(team: Team):
+    await ready_task(team)
+    return await start_run(team, name="about somebody")

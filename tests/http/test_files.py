@@ -15,7 +15,7 @@ from app.domain.events import Tally
 from app.http import downloads
 from app.http.problems import ProblemRaised
 from tests.http.story import Story
-from tests.http.world import Team, mark, problem, ready_task, start_run
+from tests.http.world import Team, after, listening, mark, problem, ready_task, start_run, until_end
 
 CONTENT = bytes(range(256)) * 20
 FILES = {
@@ -212,3 +212,16 @@ def test_a_file_name_cannot_leave_its_header(name: str) -> None:
     assert value.isascii()
     assert "\n" not in value
     assert value.count('"') == 2
+
+
+async def test_a_run_that_was_cancelled_before_it_began_has_no_archive_and_its_stream_ends(team: Team) -> None:
+    await ready_task(team)
+    started = await start_run(team)
+    await team.api.post("/v1/runs/1/cancel", headers=after(started))
+    tally = Tally(trials=1, cancelled=1)
+    position = await Story(team.house, team.id).complete_run(started.json()["id"], tally, cancelled=True)
+    problem(await team.api.get("/v1/runs/1/archive", headers=mark(team, position)), 404, "not_found")
+    async with listening(team.api, "/v1/runs/1/events") as events:
+        assert [one.event for one in await until_end(events)][-2:] == ["run.completed", "end"]
+    async with listening(team.api, "/v1/runs/1/logs") as events:
+        assert [one.event for one in await until_end(events)] == ["end"]

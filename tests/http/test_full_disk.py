@@ -68,27 +68,34 @@ async def test_a_revision_is_not_made_without_space_and_is_made_when_there_is(cr
     assert not list((tiny_disk / "home" / "tmp").iterdir())
 
 
-@pytest.mark.parametrize("route", [route for route in PRIVATE if route.method in ("GET", "POST")], ids=str)
-async def test_a_database_without_space_refuses_writes_and_answers_reads(
-    team: Team, route: Route, api_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The triggers raise what Postgres raises when it cannot extend a file."""
-    monkeypatch.setattr(team.house.appender, "_patience", 0.2)
+@pytest.fixture(scope="module")
+async def stocked(server: Server) -> AsyncIterator[tuple[Team, dict[str, str]]]:
+    """A team that has a task, a run, a key and an upload, by the names that routes give them."""
+    team = await make_team(server)
     await ready_task(team)
     run_id = (await start_run(team)).json()["id"]
-    waiting = await upload(team.api, pack(other="1"))
+    await up_to_now(team)
     key = (await team.clients["admin"].get("/v1/keys")).json()["items"][0]["id"]
-    values = {"task": "hello", "run": run_id, "key": key}
-    fields = [name for name in ("task", "run", "key") if "{" + name + "}" in route.template]
-    url = route.template.format(**values) if fields else route.url
-    body = {"upload": waiting} if route.template.endswith("/revisions") else route.body
-    headers = await up_to_now(team)
+    waiting = await upload(team.api, pack(other="1"))
+    assert (await team.api.get(f"/v1/runs/{run_id}", headers=await up_to_now(team))).status_code == 200
+    yield team, {"task": "hello", "run": run_id, "key": key, "upload": waiting}
+    await team.close()
+
+
+@pytest.mark.parametrize("route", [route for route in PRIVATE if route.method in ("GET", "POST")], ids=str)
+async def test_a_database_without_space_refuses_writes_and_answers_reads(
+    stocked: tuple[Team, dict[str, str]], route: Route, api_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The triggers raise what Postgres raises when it cannot extend a file."""
+    team, things = stocked
+    monkeypatch.setattr(team.house.appender, "_patience", 0.2)
+    known = any("{" + name + "}" in route.template for name in things)
+    url = route.template.format(**things) if known else route.url
+    body = {"upload": things["upload"]} if route.template.endswith("/revisions") else route.body
     owner = await connect(api_database, role=None)
     try:
         await owner.execute(FILLS)
-        answer = await team.clients["admin"].request(
-            route.method, url, headers=headers, json=body if route.method == "POST" else None
-        )
+        answer = await team.clients["admin"].request(route.method, url, json=body if route.method == "POST" else None)
     finally:
         await owner.execute(FREES)
         await owner.close()

@@ -132,6 +132,8 @@ async def get_archive_of_run(
     if not _all_sealed(found, sealed):
         done = sum(one.status == "sealed" for one in sealed)
         raise _owed(f"{done} of {found.evaluations_created} archives of this run are sealed")
+    if not sealed:
+        raise ProblemRaised(404, "not_found", "there is no archive: the run was cancelled before anything of it began")
     name = f"seatrial-run-{found.number}"
     if len(sealed) == 1:
         return await downloads.respond(request, house.objects, _archive(sealed[0], f"{name}.tar.zst"))
