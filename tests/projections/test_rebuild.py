@@ -147,12 +147,14 @@ async def test_a_swap_waits_for_the_batch_that_is_being_written(database: str) -
         position = (await ledger.read_positions(connection, [run]))[run]
         last = await write(log, history(random.Random(2), 100).units)
         batch = [decoded(one) for one in await read_between(log, position, last)]
-        async with connection.transaction():
-            await write_batch(connection, {run: position}, batch, await current_incarnation(log))
-            rebuilding = asyncio.create_task(rebuild(database, run))
-            while not await watch.fetchval("select count(*) from pg_locks where not granted"):
-                await asyncio.sleep(0.005)
-        assert (await rebuilding).position == last
+        async with aside(database, run) as built:
+            await built.follow()
+            async with connection.transaction():
+                await write_batch(connection, {run: position}, batch, await current_incarnation(log))
+                swapping = asyncio.create_task(swap(built))
+                while not await watch.fetchval("select count(*) from pg_locks where not granted"):
+                    await asyncio.sleep(0.005)
+            assert await swapping == last
         assert not (await verify(database, run)).different
 
 
