@@ -34,7 +34,7 @@ class Home:
             "SEATRIAL_HTTP_PORT": "0",
             "SEATRIAL_DOCKER_HOST": docker_host,
             "SEATRIAL_HARNESS_HOME": str(harness),
-            "SEATRIAL_DRAIN_SECONDS": "5",
+            "SEATRIAL_DRAIN_SECONDS": "30",
         }
 
     def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -117,6 +117,7 @@ def test_up_status_and_down(home: Home) -> None:
     stopped = home.run("down")
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
     assert [pid for pid in pids if is_alive(pid)] == []
+    assert "killed" not in (home.folder / "logs" / "up.log").read_text(), "every process ended by itself"
     assert "not running" in home.run("down").stdout
 
 
