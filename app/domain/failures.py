@@ -117,6 +117,7 @@ CODES: dict[str, Code] = _codes(
         _N,
         "The image lacks the shell, folder or user that the pack needs.",
     ),
+    Code("sandbox.transfer_failed", Phase.PROVISION, Fault.PLATFORM, _R, "Files could not be copied in or out."),
     Code("sandbox.path_missing", Phase.COLLECT, Fault.TASK, _N, "A path that the pack names is not in the sandbox."),
     Code(
         "sandbox.none",
@@ -278,23 +279,25 @@ HARBOR: dict[str, str] = {
     "ContentPolicyViolationError": "agent.refused",
 }
 
-# The exceptions of our own overlay (harbor-patches/) and of our runtimes (workers/dispatcher/runtimes/port.py), by name.
+# The exceptions of our own overlay (harbor-patches/overlay/seatrial_harness/errors.py), by name.
 OVERLAY: dict[str, str] = {
-    "EngineUnavailable": "sandbox.engine_unavailable",
-    "ImageMissing": "sandbox.image_missing",
-    "PolicyUnsupported": "sandbox.policy_unsupported",
-    "SandboxLost": "sandbox.lost",
-    "SandboxOutOfMemory": "agent.out_of_memory",
-    "StartFailed": "sandbox.start_failed",
-    "StorageExhausted": "sandbox.storage_exhausted",
-    "ExecRefused": "sandbox.exec_refused",
-    "PathMissing": "sandbox.path_missing",
-    "TransferTooLarge": "collect.too_large",
     "SandboxLostError": "sandbox.lost",
-    "StraysSurvivedError": "verifier.strays_survived",
-    "VerifierExitError": "verifier.exited",
+    "SandboxStartError": "sandbox.start_failed",
+    "SandboxImageMissingError": "sandbox.image_missing",
+    "SandboxPolicyUnsupportedError": "sandbox.policy_unsupported",
+    "SandboxEngineUnavailableError": "sandbox.engine_unavailable",
+    "SandboxTransferError": "sandbox.transfer_failed",
+    "SandboxPathMissingError": "sandbox.path_missing",
+    "SandboxExecError": "sandbox.exec_refused",
+    "AgentOutOfMemoryError": "agent.out_of_memory",
     "AgentUnknownError": "agent.unknown",
     "AgentSettingsError": "agent.settings_invalid",
+    "VariableMissingError": "run.variable_missing",
+    "TaskInvalidError": "pack.invalid",
+    "VerifierExitError": "verifier.exited",
+    "VerifierOutOfMemoryError": "verifier.out_of_memory",
+    "StraysSurvivedError": "verifier.strays_survived",
+    "StorageExhausted": "sandbox.storage_exhausted",  # of an engine that can tell it
 }
 
 # What ends a sandbox for memory, or fills its disk, is the fault of whoever ran in it at that time.

@@ -1,5 +1,8 @@
 """The taxonomy is complete, and nothing unknown or foreign to the agent ever scores."""
 
+import ast
+from pathlib import Path
+
 import hypothesis
 import hypothesis.strategies as st
 import pytest
@@ -56,6 +59,15 @@ def test_no_failure_leads_to_more_than_three_executions(code: str, executions: i
 
 
 def test_memory_and_disk_are_charged_to_whoever_ran_at_the_time() -> None:
-    assert failure_of_exception("SandboxOutOfMemory", phase=Phase.AGENT).fault is Fault.AGENT
-    assert failure_of_exception("SandboxOutOfMemory", phase=Phase.VERIFY).fault is Fault.TASK
+    assert failure_of_exception("AgentOutOfMemoryError", phase=Phase.AGENT).fault is Fault.AGENT
+    assert failure_of_exception("VerifierOutOfMemoryError", phase=Phase.VERIFY).fault is Fault.TASK
     assert failure_of_exception("StorageExhausted", phase=Phase.PROVISION).fault is Fault.PLATFORM
+
+
+def test_every_exception_of_the_overlay_is_mapped() -> None:
+    """Read from its source, since the control plane never imports Harbor."""
+    path = Path(__file__).parents[2] / "harbor-patches" / "overlay" / "seatrial_harness" / "errors.py"
+    names = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
+    assert "SandboxLostError" in names
+    # Harbor takes a command's own timeout for that of the phase it is in, which is what it records.
+    assert names - {"CommandTimedOutError"} <= set(OVERLAY)

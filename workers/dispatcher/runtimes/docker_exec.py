@@ -21,6 +21,8 @@ from workers.dispatcher.runtimes.port import EngineUnavailable, ExecRefused, Exe
 
 TOKEN = "SEATRIAL_EXEC"  # noqa: S105 - the name of a variable
 KILL_SECONDS = 10.0
+NEVER_STARTED = (126, 127, 128)
+"""What the engine tells as the exit code of a command that it could not start, which then has no process id either."""
 FIRST_FILE = "/proc/1/exe"
 
 # Runs as the command's own user: only that user may read the environment of its processes. In plain bash, since the
@@ -136,6 +138,8 @@ class Execs:
             if not told["Running"]:
                 if told["ExitCode"] is None:
                     raise SandboxLost("the command was cut off")
+                if told["ExitCode"] in NEVER_STARTED and not told["Pid"]:
+                    raise ExecRefused("the engine could not start the command: its shell, user or folder is not there")
                 return int(told["ExitCode"])
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)

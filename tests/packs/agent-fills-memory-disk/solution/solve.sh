@@ -1,2 +1,2 @@
 #!/bin/bash
-head -c 1g /dev/zero >/dev/shm/filler && touch /app/roomy; true
+dd if=/dev/zero of=/dev/shm/filler bs=1M count=200 && touch /app/roomy; true

@@ -1,2 +1,2 @@
 #!/bin/bash
-truncate -s 5g /logs/artifacts/large
+mkdir -p /logs/artifacts && truncate -s 5120m /logs/artifacts/large

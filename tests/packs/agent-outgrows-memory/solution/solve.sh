@@ -1,2 +1,2 @@
 #!/bin/bash
-head -c 200m /dev/zero | tail -c 199m >/dev/null && touch /app/done
+dd if=/dev/zero bs=1M count=200 | tail -c 199m >/dev/null && touch /app/done

@@ -1,2 +1,2 @@
 #!/bin/bash
-head -c 200m /dev/zero | exec tail -c 199m >/dev/null; kill -9 $$
+dd if=/dev/zero bs=1M count=200 | exec tail -c 199m >/dev/null; kill -9 $$
