@@ -7,6 +7,7 @@ state has moved on since. Two equal requests at a time are told apart by the log
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable
 
 import asyncpg
@@ -24,8 +25,10 @@ from app.eventlog.model import LogUnavailable, NewTimer, NewWork, Outcome, Recor
 from app.eventlog.read import read_stream
 
 TRIES = 8
-"""Of deciding again after a wrong version, and of a transaction whose connection was lost."""
+"""Of deciding again after a wrong version."""
 ACQUIRE_SECONDS = 10.0
+PATIENCE_SECONDS = 20.0
+"""Of a transaction that is tried again and again, in all."""
 
 
 class Loaded[S](msgspec.Struct, frozen=True):
@@ -212,8 +215,8 @@ async def transaction[T](means: Means, attempt: Callable[[Connection], Awaitable
     So an attempt finds its own traces: its units carry ids that were minted before, and the log recognises them. What
     `attempt` raises rolls back and is raised. Raises LogUnavailable when the database stays away.
     """
-    pause = 0.02
-    for number in range(1, TRIES + 1):
+    pause, deadline = 0.02, time.monotonic() + PATIENCE_SECONDS
+    while True:
         try:
             async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
                 async with connection.transaction():
@@ -223,8 +226,7 @@ async def transaction[T](means: Means, attempt: Callable[[Connection], Awaitable
         except asyncpg.DataError:
             raise  # an InterfaceError too, but not a lost connection
         except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, *LOST) as error:
-            if number == TRIES:
+            if time.monotonic() + pause > deadline:
                 raise LogUnavailable(f"the database did not answer: {type(error).__name__}") from error
         await asyncio.sleep(pause)
         pause = min(0.5, pause * 2)
-    raise AssertionError("unreachable")

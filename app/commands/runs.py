@@ -41,9 +41,6 @@ from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer
 from app.vault import NOTHING
 
-TIMER = "run-deadline/"
-"""A timer of the run's stream, followed by its id: at that time the run is cancelled with the reason `deadline`."""
-
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What a run shall be."""
@@ -191,7 +188,7 @@ async def _request(
 def _deadline(run_id: str, now: datetime.datetime, seconds: int | None) -> tuple[NewTimer, ...]:
     if seconds is None:
         return ()
-    return (NewTimer(key=TIMER + run_id, due_at=now + datetime.timedelta(seconds=seconds)),)
+    return (NewTimer(key=run.DEADLINE_TIMER + run_id, due_at=now + datetime.timedelta(seconds=seconds)),)
 
 
 async def _roster(means: Means, digest: str) -> Sequence[run.Member]:

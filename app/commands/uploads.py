@@ -23,6 +23,9 @@ from app.commands.statements import statement
 from app.objects import ObjectTooLarge, keys
 
 LIFETIME = datetime.timedelta(hours=24)
+PREFIX = "uploads/"
+"""Of the keys of app/objects/keys.py: upload."""
+SWEEP_OBJECTS = 500
 CONTENT_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -143,3 +146,27 @@ def expected_digest(content_digest: str | None, hexadecimal: str | None) -> str 
             except binascii.Error as error:
                 raise invalid("", "digest_malformed", "Content-Digest is not valid base64") from error
     return None
+
+
+async def sweep(means: Means) -> int:
+    """Remove the objects of uploads that are revisions by now, or gone; how many. A process that was killed between two
+    steps leaves such objects. Those of uploads that are under way stay."""
+    removed = 0
+    batch: list[str] = []
+    async with contextlib.aclosing(means.objects.list(PREFIX)) as found:
+        async for key in found:
+            batch.append(key)
+            if len(batch) >= SWEEP_OBJECTS:
+                removed += await _sweep(means, batch)
+                batch = []
+    return removed + await _sweep(means, batch)
+
+
+async def _sweep(means: Means, found: list[str]) -> int:
+    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        rows = await connection.fetch(statement("uploads_under_way"), [key.rpartition("/")[2] for key in found])
+    under_way = {keys.upload(row["id"]) for row in rows}
+    orphans = [key for key in found if key not in under_way]
+    for key in orphans:
+        await means.objects.delete(key)
+    return len(orphans)

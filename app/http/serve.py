@@ -13,24 +13,29 @@ import logging
 import socket
 from typing import Any
 
+import asyncpg
 import structlog
 import uvicorn
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPResponseStartEvent, Receive, Scope, Send
 
-from app.boot import open_house
+from app.boot import House, open_house
+from app.commands import uploads
 from app.commands.revisions import sweep_spool
+from app.eventlog.connect import LOST
 from app.eventlog.model import WrongIncarnation
 from app.http import problems
 from app.http.hub import Hub
 from app.http.metrics import Metrics
 from app.http.server import create_app
 from app.http.state import process_of
+from app.objects import StoreError
 from app.settings import Settings
 
 log = structlog.get_logger()
 
 CONNECTIONS = 16
 SPOOL_LIFETIME = datetime.timedelta(hours=1)
+TIDY_SECONDS = 600.0
 
 
 class PortTaken(Exception):
@@ -80,11 +85,11 @@ async def _inside(
         hub = Hub(house, metrics)
         entrance.door = door = create_app(house, metrics=metrics, hub=hub)
         process = process_of(door.litestar)
-        await asyncio.to_thread(sweep_spool, settings.home_path, house.clock.now() - SPOOL_LIFETIME)
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(_follow(hub, process.fenced), name="hub"),
             asyncio.create_task(stop.wait(), name="stop"),
             asyncio.create_task(process.fenced.wait(), name="fenced"),
+            asyncio.create_task(_tidy(house), name="tidy"),
         ]
         log.info("serving", url=settings.base_url)
         try:
@@ -96,11 +101,12 @@ async def _inside(
         finally:
             for task in tasks:
                 task.cancel()
-            [following, *_] = await asyncio.gather(*tasks, return_exceptions=True)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
     if process.fenced.is_set():
         raise WrongIncarnation(WrongIncarnation.__doc__)
-    if isinstance(following, Exception):  # nobody foresaw it, and without the hub every stream would stand still
-        raise following
+    for result in results:
+        if isinstance(result, Exception):  # nobody foresaw it; without the hub, say, every stream would stand still
+            raise result
 
 
 async def _follow(hub: Hub, fenced: asyncio.Event) -> None:
@@ -109,6 +115,18 @@ async def _follow(hub: Hub, fenced: asyncio.Event) -> None:
     except WrongIncarnation:
         log.error("the log was restored; starting anew")
         fenced.set()
+
+
+async def _tidy(house: House) -> None:
+    """Remove, now and then, what processes that were killed while finalizing have left."""
+    while True:
+        try:
+            await asyncio.to_thread(sweep_spool, house.settings.home_path, house.clock.now() - SPOOL_LIFETIME)
+            if removed := await uploads.sweep(house):
+                log.info("removed objects of finished uploads", objects=removed)
+        except (*LOST, asyncpg.PostgresError, StoreError) as error:
+            log.warning("tidying failed; it is tried again", error=type(error).__name__)
+        await asyncio.sleep(TIDY_SECONDS)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app import ids
 from app.boot import House
 from app.commands import revisions, uploads
 from app.commands.caller import Caller
@@ -90,6 +91,20 @@ async def test_an_upload_expires_but_not_what_was_made_of_it(house: House, calle
     assert (refused.kind, refused.code) == (Kind.CONFLICT, "upload_expired")
     again = await revisions.finalize(later, caller, "task", made)
     assert (again.result.revision_id, again.result.created) == (done.result.revision_id, False)
+
+
+async def test_what_a_kill_left_behind_is_swept_and_what_is_under_way_is_not(house: House, caller: Caller) -> None:
+    under_way = await upload(house, caller, pack(a="1"))
+    finished = await upload(house, caller, pack(a="2"))
+    await revisions.finalize(house, caller, "task", finished)
+    await house.objects.put_new(keys.upload(finished), b"killed before it was deleted")
+    await house.objects.put_new(keys.upload(ids.new("upload")), b"its row is gone")
+    opened = await uploads.open_upload(house, caller)
+    await house.objects.put_new(keys.upload(opened.id), b"killed before the row was told")
+    assert await uploads.sweep(house) == 2
+    left = {key async for key in house.objects.list("uploads/")}
+    assert left == {keys.upload(under_way), keys.upload(opened.id)}
+    assert await uploads.sweep(house) == 0
 
 
 @given(digest=st.binary(min_size=32, max_size=32), other=st.sampled_from(["", "sha-512=:AAAA:, ", "md5=:AA==:,"]))

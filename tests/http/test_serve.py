@@ -18,6 +18,7 @@ from app.eventlog.connect import connect
 from app.eventlog.incarnation import open_incarnation
 from app.eventlog.migrate import migrate
 from app.eventlog.model import WrongIncarnation
+from app.http.hub import Hub
 from app.http.serve import PortTaken, main
 from app.local.postgres import Postgres
 from app.settings import Settings
@@ -121,6 +122,21 @@ async def test_after_a_restore_of_the_log_it_ends_to_be_started_anew(process: Pr
     again = Process(elsewhere(process.settings))
     await again.until("/readyz", 200)
     await again.end()
+
+
+async def test_what_nobody_foresaw_in_the_hub_ends_the_process_for_its_supervisor(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await process.until("/readyz", 200)
+    broken = Process(elsewhere(process.settings))
+
+    async def fail(_: Hub) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(Hub, "run", fail)
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        await broken.task
+    await broken.end()
 
 
 def elsewhere(settings: Settings) -> Settings:
