@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from workers.dispatcher.runtimes.port import (
+    ExecRefused,
     ExecResult,
     ExecSpec,
     ImageMissing,
@@ -217,6 +218,28 @@ class RuntimeConformance:
         assert await sandbox.kill_strays() > 0
         assert await sandbox.kill_strays() == 0
 
+    @pytest.mark.parametrize(
+        "bomb",
+        [
+            "setsid sh -c 'while :; do sleep 1000 & done' >/dev/null 2>&1 & sleep 1",
+            "setsid bash -c 'f() { f & f & f; }; f' >/dev/null 2>&1 & sleep 1",
+        ],
+        ids=["a full house", "a fork bomb"],
+    )
+    async def test_strays_that_use_up_all_processes_are_killed(self, make: Make, bomb: str) -> None:
+        sandbox = await make(pids=64)
+        with contextlib.suppress(ExecRefused):
+            await run(sandbox, bomb, timeout_seconds=5)
+        assert await sandbox.kill_strays() > 20
+        assert await sandbox.kill_strays() == 0
+        assert await out(sandbox, "echo still here") == "still here"
+
+    async def test_strays_that_use_up_all_memory_are_killed(self, make: Make) -> None:
+        sandbox = await make(memory_mb=32)
+        await out(sandbox, "setsid sh -c 'head -c 29m /dev/zero >/dev/shm/fill; sleep 1000' >/dev/null 2>&1 & sleep 1")
+        assert await sandbox.kill_strays() >= 1
+        assert await sandbox.kill_strays() == 0
+
     async def test_strays_are_killed_without_the_help_of_the_sandbox_s_own_tools(self, make: Make) -> None:
         sandbox = await make()
         await run(
@@ -265,6 +288,11 @@ class RuntimeConformance:
         await out(sandbox, "mkdir -p /d/e && chown agent /d/e && chmod 1770 /d/e")
         await sandbox.put("/d/e", stream(tar(("a", b"a", 0o644))))
         assert await out(sandbox, "stat -c '%U %a' /d/e") == "agent 1770"
+
+    async def test_a_path_is_looked_for(self, shared: Sandbox) -> None:
+        assert await shared.exists("/bin/bash")
+        assert await shared.exists("/logs/agent")
+        assert not await shared.exists("/logs/nowhere")
 
     async def test_a_path_that_is_not_there(self, shared: Sandbox) -> None:
         with pytest.raises(PathMissing, match="/nowhere"):

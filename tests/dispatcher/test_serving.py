@@ -53,7 +53,7 @@ async def client(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> 
     spec = trial_spec(folder)
     desk = Desk(spec, runtime, transfer, remaining=lambda: 60.0, phase=lambda: "agent")
     client = Client(desk, transfer)
-    assert (await client.ask(START)) == {"id": 1}
+    assert (await client.ask(START | {"looks_for": ["/bin/bash", "/nowhere"]})) == {"id": 1, "present": ["/bin/bash"]}
     yield client
     await desk.close()
     assert not [i for i in await runtime.list_sandboxes(spec.labels.instance) if i.labels == spec.labels]

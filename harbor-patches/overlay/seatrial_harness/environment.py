@@ -16,6 +16,7 @@ from seatrial_harness import transfer
 from seatrial_harness.channel import Channel
 from seatrial_harness.errors import CommandTimedOutError, SandboxLostError, SandboxPolicyUnsupportedError
 
+TESTS = "/tests"
 KEEP_OUTPUT_BYTES = 16 * 1024 * 1024
 """Of one command and stream, for Harbor; what comes after it still goes to the live log."""
 
@@ -42,6 +43,7 @@ class RemoteEnvironment(BaseEnvironment):
         self._downloaded: dict[tuple[str, Path], dict[str, tuple[int, int]]] = {}
         super().__init__(*args, **kwargs)
         self.last_exec_oom_killed = False
+        self.image_has_tests = False
 
     @staticmethod
     @override
@@ -92,8 +94,9 @@ class RemoteEnvironment(BaseEnvironment):
     @override
     async def start(self, force_build: bool) -> None:
         config = self.task_env_config
-        await self._call(
+        answer = await self._call(
             "start",
+            looks_for=[TESTS],
             verifier=self.is_verifier,
             own_image=self.is_verifier and not self._enable_environment_dir_upload,
             image=config.docker_image,
@@ -105,6 +108,7 @@ class RemoteEnvironment(BaseEnvironment):
             network=_policy(self._network_policy),
             folders=self._mount_targets(writable_only=True),
         )
+        self.image_has_tests = TESTS in answer["present"]
         await self._upload_environment_dir_after_start()
 
     @override

@@ -16,6 +16,12 @@ MAX_REWARD_BYTES = 64 * 1024
 MAX_REWARDS = 256
 MAX_NAME = 256
 
+_CLEAR = (
+    "set -e; for d in /logs /logs/verifier; do "
+    'if [ -L "$d" ] || [ ! -d "$d" ]; then rm -rf -- "$d"; mkdir "$d"; fi; done; chmod 777 /logs/verifier; '
+    "cd /logs/verifier; rm -rf -- reward.txt reward.json test-stdout.txt"
+)
+
 
 class SeatrialVerifier(Verifier):
     @override
@@ -54,6 +60,22 @@ class SeatrialVerifier(Verifier):
             self.environment = environment
             facts |= {"exit_code": watched.exit_code, "reward_file": self._reward_file()}
             await Link.channel.tell({"ev": "verifier", **facts})
+
+    @override
+    async def _remove_reward_files(self) -> None:
+        """Put right what the agent may have prepared where the tests and the reward belong.
+
+        Links and files in the place of folders go, and so do stale rewards whatever they are. /tests goes as a whole
+        unless it came with the image: Harbor would copy the tests over what it finds there. Other files in
+        /logs/verifier stay, as with Harbor: a collect hook may have put them there.
+        """
+        environment = self.environment
+        keep_tests = environment.is_verifier or environment.image_has_tests
+        result = await environment.exec(_CLEAR + ("" if keep_tests else "; rm -rf -- /tests"), user="root")
+        if result.return_code != 0:
+            raise RuntimeError(f"the place of the reward cannot be cleared: {result.stderr or result.stdout}")
+        self.trial_paths.reward_text_path.unlink(missing_ok=True)
+        self.trial_paths.reward_json_path.unlink(missing_ok=True)
 
     def _reward_file(self) -> str | None:
         for path in (self.trial_paths.reward_json_path, self.trial_paths.reward_text_path):

@@ -26,6 +26,8 @@ class Start(_Call, frozen=True, tag="start"):
     folders: tuple[str, ...]
     environment: dict[str, str]
     network: NetworkPolicy
+    looks_for: tuple[str, ...] = ()
+    """Paths to look for in the fresh sandbox; the answer names those that the image has."""
     image: str | None = None
     """The one that the pack declares; only ever a verifier's."""
     workdir: str | None = None

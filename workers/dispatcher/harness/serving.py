@@ -80,7 +80,7 @@ class Desk:
     async def _do(self, call: calls.Call, reply: Reply, emit: Emit) -> Header:
         match call:
             case calls.Start():
-                await self._start(call)
+                return await self._start(call)
             case calls.Stop():
                 await self._stop(call.sandbox)
             case calls.Exec():
@@ -104,7 +104,7 @@ class Desk:
             raise port.SandboxLost(f"there is no sandbox {call.sandbox}")
         return sandbox
 
-    async def _start(self, call: calls.Start) -> None:
+    async def _start(self, call: calls.Start) -> Header:
         if call.sandbox in self._sandboxes or len(self._sandboxes) >= SANDBOXES:
             raise Refused(f"there is a sandbox {call.sandbox} already, or there are too many")
         spec = self._spec
@@ -126,8 +126,10 @@ class Desk:
         self._sandboxes[call.sandbox] = sandbox
         async with asyncio.timeout(spec.deadlines.provision):
             effective = await sandbox.start()
+            present = [path for path in call.looks_for if await sandbox.exists(path)]
         if not call.verifier:
             self.effective = effective
+        return {"present": present}
 
     def _image(self, call: calls.Start) -> str:
         """A separate verifier's: the one built for its step, else the one it declares, else the agent's."""

@@ -19,9 +19,9 @@ LINUX_CAPABILITIES = (
 """What a pack's root needs to install, own and drop to users. Not in it: raw sockets, device nodes, chroot, ptrace."""
 
 # The first process. Being process 1 it cannot be killed from inside, but by signals that bash would catch: it ignores
-# those, so that no agent can end its sandbox and pass for an infrastructure failure. It ends when its input closes or its time is up.
-# A subshell now and then reaps orphans (bash waits for all children after a fork; SIGCHLD is blocked here), but not
-# when the process limit is nearly reached, for then a failed fork would end it.
+# those, so that no agent can end its sandbox and pass for an infrastructure failure. It ends when its input closes or
+# its time is up. A subshell now and then reaps orphans (bash waits for all children after a fork; SIGCHLD is blocked
+# here), but not when the process limit is nearly reached, for then a failed fork would end it.
 FIRST_PROCESS = r"""
 trap '' HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE TERM XCPU XFSZ VTALRM PROF SYS
 shopt -s nullglob

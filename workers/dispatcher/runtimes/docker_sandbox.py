@@ -20,6 +20,7 @@ from workers.dispatcher.runtimes.port import (
     Capabilities,
     Effective,
     EngineUnavailable,
+    ExecRefused,
     ExecResult,
     ExecSpec,
     Facts,
@@ -40,6 +41,8 @@ from workers.dispatcher.runtimes.port import (
 )
 
 REMOVE_SECONDS = 30.0
+EXTRA_PIDS, EXTRA_MEMORY_MB = 128, 64
+"""Room for ending strays that have used up all that they may."""
 
 
 async def inspect_image(engine: Engine, reference: str) -> ImageFacts:
@@ -121,6 +124,8 @@ class DockerSandbox:
             await self._engine.call("POST", f"containers/{self.id}/start")
             return effective(spec, await self._inspect(), self._seccomp)
         except EngineRefused as error:
+            if error.status == 400:  # how it tells that what shall run first is not in the image
+                raise ExecRefused(f"the image has no bash to run: {error.message}") from error
             raise StartFailed(f"the engine did not start the sandbox: {error.message}") from error
 
     def _refuse_what_cannot_be_held(self, spec: SandboxSpec) -> None:
@@ -172,15 +177,25 @@ class DockerSandbox:
             result = await self._running().run(spec, on_output)
         except (EngineRefused, SandboxLost) as error:
             raise await self._loss(str(error)) from error
-        if result.return_code == 137:
-            for _ in range(10):  # why it was killed is told by other ways, a moment later
-                if self._oom_kills.get(self.id, 0) > before:
-                    break
-                await asyncio.sleep(0.05)
-                if (await self.facts()).state != "running":
-                    raise await self._loss("the sandbox ended while a command ran")
-        oom = self._oom_kills.get(self.id, 0) > before
+        except ExecRefused as error:
+            if await self._killed_for_memory(before):
+                raise SandboxOutOfMemory("there was no memory left to start a command") from error
+            raise
+        oom = result.return_code == 137 and await self._killed_for_memory(before)
         return ExecResult(result.return_code, timed_out=result.timed_out, oom_killed=oom)
+
+    async def _killed_for_memory(self, before: int) -> bool:
+        """Whether a memory kill was the reason, which is told by another way, a moment later than the exit code.
+
+        Raises when the reason was that the whole sandbox has ended.
+        """
+        for _ in range(10):
+            if self._oom_kills.get(self.id, 0) > before:
+                return True
+            await asyncio.sleep(0.05)
+            if (await self.facts()).state != "running":
+                raise await self._loss("the sandbox ended while a command ran")
+        return False
 
     async def kill_strays(self) -> int:
         try:
@@ -189,13 +204,25 @@ class DockerSandbox:
                 strays &= await self._processes()
             if not strays:
                 return 0
-            for _ in range(3):
-                await self._running().quiet("kill -9 -1", user="0")  # one system call, so that no fork escapes
-                if not await self._processes():
-                    return len(strays)
+            await self._set_limits(EXTRA_PIDS, EXTRA_MEMORY_MB)  # strays may have left no room for what ends them
+            try:
+                for _ in range(3):
+                    with contextlib.suppress(ExecRefused):
+                        await self._running().quiet("kill -9 -1", user="0")  # one system call: no fork escapes it
+                    if not await self._processes():
+                        return len(strays)
+            finally:
+                await self._set_limits(0, 0)
             raise StraysSurvived(f"{len(await self._processes())} processes could not be ended")
         except EngineRefused as error:
             raise await self._loss(error.message) from error
+
+    async def _set_limits(self, more_pids: int, more_memory_mb: int) -> None:
+        """Change the limits of the running container to those of the spec and so much more."""
+        body = {"PidsLimit": self._spec.pids + more_pids}
+        if self._spec.memory_mb:
+            body["Memory"] = body["MemorySwap"] = (self._spec.memory_mb + more_memory_mb) << 20
+        await self._engine.call("POST", f"containers/{self.id}/update", body=body)
 
     async def _processes(self) -> set[str]:
         """Engine-side ids of the live processes, the first one left out. Nothing inside can falsify it."""
@@ -204,6 +231,12 @@ class DockerSandbox:
         return {pid for pid, state, *_ in top["Processes"] if pid != first and not state.startswith("Z")}
 
     # -- files
+
+    async def exists(self, path: str) -> bool:
+        try:
+            return await self._exists(path)
+        except EngineRefused as error:
+            raise await self._loss(error.message) from error
 
     async def put(self, folder: str, tar: AsyncIterable[bytes]) -> None:
         try:

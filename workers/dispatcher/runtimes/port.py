@@ -193,7 +193,7 @@ class Sandbox(Protocol):
         ...
 
     async def start(self) -> Effective:
-        """Create and start it. Raises StartFailed, ImageMissing, PolicyUnsupported, EngineUnavailable."""
+        """Create and start it. Raises StartFailed, ExecRefused, ImageMissing, PolicyUnsupported, EngineUnavailable."""
         ...
 
     async def exec(self, spec: ExecSpec, on_output: Output) -> ExecResult:
@@ -201,6 +201,10 @@ class Sandbox(Protocol):
 
         Raises ExecRefused, SandboxLost, SandboxOutOfMemory, EngineUnavailable.
         """
+        ...
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is anything at a path. Raises SandboxLost, EngineUnavailable."""
         ...
 
     async def put(self, folder: str, tar: AsyncIterable[bytes]) -> None:
