@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 import structlog
 
+from app.access import rows
 from app.bus.connection import Bus
 from app.clock import SYSTEM, Clock
 from app.eventlog.append import Appender
@@ -39,6 +40,8 @@ class House(msgspec.Struct, frozen=True):
     bus: Bus
     incarnation: uuid.UUID
     """Which life of the log this process belongs to."""
+    installation: uuid.UUID
+    """Whose the sandboxes and images are: an id that the database carries. `settings.instance` is its name, for people."""
 
 
 @contextlib.asynccontextmanager
@@ -53,10 +56,11 @@ async def open_house(
         stack.push_async_callback(_close, pool)
         async with pool.acquire() as connection:
             incarnation = await current_incarnation(connection)
+            installation = await rows.find_installation(connection)
         objects = await stack.enter_async_context(open_store(settings.objects))
         bus = await stack.enter_async_context(Bus(settings.nats_url))
         appender = await stack.enter_async_context(Appender(settings.database_url, incarnation=incarnation))
-        yield House(settings, clock, pool, appender, objects, bus, incarnation)
+        yield House(settings, clock, pool, appender, objects, bus, incarnation, installation)
 
 
 async def _pool(settings: Settings, role: str, connections: int) -> Pool:

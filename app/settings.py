@@ -23,7 +23,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     home: str = ""
     """The folder of local mode: databases, objects, keys, logs. Default: `~/.local/share/seatrial`."""
     instance: str = "local"
-    """The name of this installation; labels every sandbox."""
+    """The name of this installation, shown in events and evidence. Sandboxes are labelled with the database's own id."""
     database_url: str = ""
     """postgresql://… of an external server. Empty: embedded."""
     nats_url: str = ""

@@ -746,6 +746,16 @@ CREATE TABLE seatrial.api_key (
 );
 
 --
+-- Name: installation; Type: TABLE; Schema: seatrial; Owner: -
+--
+
+CREATE TABLE seatrial.installation (
+    only_one boolean DEFAULT true NOT NULL,
+    id uuid DEFAULT uuidv7() NOT NULL,
+    CONSTRAINT installation_only_one_check CHECK (only_one)
+);
+
+--
 -- Name: roster; Type: TABLE; Schema: seatrial; Owner: -
 --
 
@@ -1275,6 +1285,13 @@ ALTER TABLE ONLY seatrial.api_key
 
 ALTER TABLE ONLY seatrial.api_key
     ADD CONSTRAINT api_key_pkey PRIMARY KEY (id);
+
+--
+-- Name: installation installation_pkey; Type: CONSTRAINT; Schema: seatrial; Owner: -
+--
+
+ALTER TABLE ONLY seatrial.installation
+    ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
 
 --
 -- Name: roster roster_pkey; Type: CONSTRAINT; Schema: seatrial; Owner: -
@@ -1989,6 +2006,12 @@ GRANT UPDATE(revoked_at) ON TABLE seatrial.api_key TO seatrial_app;
 --
 
 GRANT UPDATE(last_used_at) ON TABLE seatrial.api_key TO seatrial_app;
+
+--
+-- Name: TABLE installation; Type: ACL; Schema: seatrial; Owner: -
+--
+
+GRANT SELECT ON TABLE seatrial.installation TO seatrial_app;
 
 --
 -- Name: TABLE roster; Type: ACL; Schema: seatrial; Owner: -

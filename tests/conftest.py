@@ -75,17 +75,40 @@ async def template(postgres: Postgres) -> str:
     return TEMPLATE
 
 
-@pytest.fixture
-async def database(postgres: Postgres, template: str) -> AsyncIterator[str]:
-    """The URL of a fresh, migrated database."""
+@contextlib.asynccontextmanager
+async def _fresh_database(postgres: Postgres, template: str) -> AsyncIterator[str]:
     name = f"test_{next(_numbers)}"
     connection = await asyncpg.connect(postgres.url)
     try:
         await connection.execute(f"create database {name} template {template}")
+        await _as_its_own_installation(with_database(postgres.url, name))
         yield with_database(postgres.url, name)
         await connection.execute(f"drop database {name} with (force)")
     finally:
         await connection.close()
+
+
+async def _as_its_own_installation(url: str) -> None:
+    """A copy of the template would share its id, and with it the sandboxes on the engine."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("update seatrial.installation set id = uuidv7()")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def database(postgres: Postgres, template: str) -> AsyncIterator[str]:
+    """The URL of a fresh, migrated database."""
+    async with _fresh_database(postgres, template) as url:
+        yield url
+
+
+@pytest.fixture
+async def other_database(postgres: Postgres, template: str) -> AsyncIterator[str]:
+    """A second one, as another home has it."""
+    async with _fresh_database(postgres, template) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

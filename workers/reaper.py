@@ -1,6 +1,6 @@
 """The reaper: removes sandboxes that no live lease owns.
 
-It lists the sandboxes first and reads the leases second: a sandbox made in between is not on the list, and one whose trial
+It lists the sandboxes of its installation first and reads the leases second: a sandbox made in between is not on the list, and one whose trial
 was claimed in between is. Without an answer from the log it does nothing. What is younger than two beats is left alone,
 and a sandbox whose trial is still leased goes only when its execution is not the one that runs.
 """
@@ -48,7 +48,7 @@ class Reaper:
     async def reap(self) -> list[SandboxInfo]:
         """One sweep. Returns what was removed."""
         settings = self.house.settings
-        sandboxes = await self.runtime.list_sandboxes(settings.instance)
+        sandboxes = await self.runtime.list_sandboxes(str(self.house.installation))
         if not sandboxes:
             return []
         rows = await self.house.pool.fetch(statement("read_running"), [one.labels.trial for one in sandboxes])

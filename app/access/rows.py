@@ -1,9 +1,10 @@
-"""Rows of teams and keys. One function a statement of sql/; no permission is checked here and no event is written: the
+"""Rows of teams and keys, and of the installation. One function a statement of sql/; no permission is checked here and no event is written: the
 caller does both, in the same transaction."""
 
 import datetime
 import functools
 import importlib.resources
+import uuid
 from typing import Any
 
 import asyncpg
@@ -87,6 +88,11 @@ async def insert_team(connection: Connection, team_id: str, name: str) -> bool:
 async def find_team(connection: Connection, id_or_name: str) -> Team | None:
     row = await connection.fetchrow(_statement("find_team"), id_or_name)
     return None if row is None else msgspec.convert(dict(row), Team)
+
+
+async def find_installation(connection: Connection) -> uuid.UUID:
+    """Which installation the database belongs to."""
+    return uuid.UUID(bytes=(await connection.fetchval(_statement("find_installation"))).bytes)
 
 
 @functools.cache

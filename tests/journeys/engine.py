@@ -1,4 +1,4 @@
-"""What the container engine itself tells of an instance: its sandboxes, what else carries its label, and what happens to them."""
+"""What the container engine itself tells of an installation: its sandboxes, what else carries its label, and what happens to them."""
 
 import contextlib
 import json
@@ -9,13 +9,17 @@ import httpx
 
 
 class Engine:
-    def __init__(self, host: str, instance: str) -> None:
-        self.label = f"seatrial.instance={instance}"
+    def __init__(self, host: str) -> None:
+        self.label = "seatrial.instance=?"
+        """Of nobody, until `belongs_to` says whose."""
         if host.startswith("unix://"):
             transport = httpx.AsyncHTTPTransport(uds=host.removeprefix("unix://"))
             self._client = httpx.AsyncClient(transport=transport, base_url="http://engine", timeout=60)
         else:
             self._client = httpx.AsyncClient(base_url=host.replace("tcp://", "http://", 1), timeout=60)
+
+    def belongs_to(self, installation: str) -> None:
+        self.label = f"seatrial.instance={installation}"
 
     async def close(self) -> None:
         await self._client.aclose()

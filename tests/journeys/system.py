@@ -1,4 +1,4 @@
-"""Seatrial as `seatrial up` starts it, in a home and under an instance name of its own, to be broken from outside.
+"""Seatrial as `seatrial up` starts it, in a home of its own, to be broken from outside.
 
 Whatever a test does to it, it does with signals to processes that descend from the supervisor that this module started.
 """
@@ -6,7 +6,6 @@ Whatever a test does to it, it does with signals to processes that descend from 
 import asyncio
 import contextlib
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -44,12 +43,10 @@ class System:
     def __init__(self, folder: Path, docker_host: str, harness: Path, **settings: Any) -> None:
         """`folder`: an existing one, which every account may walk through. `settings`: of app/settings.py."""
         self.home = folder / "home"
-        self.instance = f"journey-{secrets.token_hex(4)}"
         self.log = folder / "up.log"
-        self.engine = Engine(docker_host, self.instance)
+        self.engine = Engine(docker_host)
         values = {
             "home": self.home,
-            "instance": self.instance,
             "http_port": 0,
             "docker_host": docker_host,
             "harness_home": harness,
@@ -87,6 +84,11 @@ class System:
             assert self._popen.poll() is None, f"it did not start: {self.log.read_text()[-2000:]}"
             assert time.monotonic() < deadline, f"it is not ready: {self.log.read_text()[-2000:]}"
             await asyncio.sleep(0.05)
+        connection = await self.connect()
+        try:
+            self.engine.belongs_to(str(await connection.fetchval("select id from seatrial.installation")))
+        finally:
+            await connection.close()
         self._api = Api(found.url, state.key_file(self.home).read_text().strip())
 
     async def stop(self) -> None:

@@ -14,6 +14,7 @@ from app.domain.events import Image
 from app.domain.failures import Failure, failure
 from app.domain.pack import FromDockerfile, Pack, PackInvalid
 from app.domain.pack_lint import lint
+from app.eventlog.model import NewReservation
 from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
@@ -62,7 +63,9 @@ class Builder:
             await self.crew.perform(REVISION, lease, lease.work_id, self._work(lease, state), _failed)
 
     async def _work(self, lease: Lease, state: revision.Revision) -> None:
-        await self.crew.finish(REVISION, lease, await self._build(lease, state), lease.work_id)
+        name = NewReservation(revision.SCOPE, revision.pack_key(state.task_id, state.pack_digest))
+        ended = await self._build(lease, state)
+        await self.crew.finish(REVISION, lease, ended, lease.work_id, releases=(name,))
 
     async def _build(self, lease: Lease, state: revision.Revision) -> revision.FinishBuild | revision.FailBuild:
         """Build, stopping when the lease is lost (LeaseLost)."""
@@ -110,7 +113,7 @@ class Builder:
                 logbook.write(line.step or "build", "system" if line.stream == "builder" else line.stream, line.text)
 
             try:
-                built = await self.backend.build(_spec(self.house.settings, lease, state, folder, pack), write)
+                built = await self.backend.build(_spec(self.house, lease, state, folder, pack), write)
                 if not await self._take_stock(built.image):
                     warnings = (*warnings, NO_INVENTORY)
             except BuildFailure as error:
@@ -139,12 +142,12 @@ class Builder:
         return stored.key
 
 
-def _spec(settings: Settings, lease: Lease, state: revision.Revision, folder: Path, pack: Pack) -> BuildSpec:
+def _spec(house: House, lease: Lease, state: revision.Revision, folder: Path, pack: Pack) -> BuildSpec:
     built = pack.image if isinstance(pack.image, FromDockerfile) else None
     return BuildSpec(
         revision=lease.work_id,
         team=lease.team,
-        instance=settings.instance,
+        instance=str(house.installation),
         pack_digest=state.pack_digest,
         context=folder / built.folder if built else None,
         dockerfile=built.dockerfile if built else "Dockerfile",

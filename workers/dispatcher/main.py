@@ -4,8 +4,8 @@ The order of its writes is what makes a kill at any line harmless:
 
     trial.started (guarded claim)  ->  the sandbox  ->  files, log  ->  result.json  ->  trial.scored | errored | cancelled
 
-Killed before result.json: the lease ends, the execution failed, another one follows. Killed after it: the next claimer
-finds the complete result and adopts it. Its end is guarded by the lease, so of two workers that believe they own a trial
+Killed before result.json: the lease ends, the execution failed, another one may follow. Killed after it: whoever ends the
+lease (workers/lost.py) finds the complete result and adopts it. The end of a trial is guarded by the lease, so of two workers that believe they own a trial
 one is refused.
 """
 
@@ -20,11 +20,9 @@ import structlog
 from app import ids
 from app.boot import House, open_house
 from app.bus.work import Due
-from app.domain import failures, trial
+from app.domain import trial
 from app.domain.events import (
     EvaluationCreated,
-    ExecutionFailed,
-    Result,
     RevisionUploaded,
 )
 from app.domain.execution import ExecutionRecord, Raised
@@ -32,6 +30,7 @@ from app.domain.failures import Failure, Phase, failure
 from app.domain.pack import PackInvalid
 from app.domain.registry import decode
 from app.eventlog.read import read_stream
+from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
 from app.vault.redaction import NOTHING
@@ -40,7 +39,7 @@ from workers.dispatcher.harness import locate
 from workers.dispatcher.harness.model import LogChunk, TrialObservation, TrialSpec
 from workers.dispatcher.harness.server import Servers
 from workers.dispatcher.harness.trial import run_trial
-from workers.dispatcher.runtimes.port import Runtime
+from workers.dispatcher.runtimes.port import EngineUnavailable, ImageMissing, Runtime
 from workers.lease import Crew, Lease
 from workers.logbook import Logbook
 from workers.looper import AWAY, until
@@ -50,6 +49,8 @@ from workers.streams import TRIAL, Extras, LeaseLost, act, load
 log = structlog.get_logger()
 
 KIND = "trial"
+NO_IMAGE = "seatrial-no-such-image:0"
+"""Asking for it tells whether the engine answers."""
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -72,7 +73,7 @@ class Dispatcher:
         self.house, self.runtime, self.servers = house, runtime, servers
         self.packs = Packs(house.objects, house.settings.home_path / "cache" / "packs")
         self.scratch = house.settings.home_path / "scratch"
-        self.crew = Crew(house, KIND, house.settings.slots)
+        self.crew = Crew(house, KIND, house.settings.slots, self.ready)
         self.drained = asyncio.Event()
         """Set when the time for draining is over: what still runs is stopped, and tried again elsewhere."""
 
@@ -83,6 +84,16 @@ class Dispatcher:
             await self.crew.run(stop, self.handle)
         finally:
             drain.cancel()
+
+    async def ready(self) -> bool:
+        """Whether the engine and the object store answer."""
+        try:
+            with contextlib.suppress(ImageMissing):
+                await self.runtime.image(NO_IMAGE)
+            await self.house.objects.stat(keys.blob("0" * 64))
+        except (EngineUnavailable, StoreError):
+            return False
+        return True
 
     async def _drain(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -103,6 +114,7 @@ class Dispatcher:
             queued = (await load(self.house, TRIAL, lease.work_id)).state
             if queued is None:
                 return
+            lease.priority = queued.priority
             start = trial.Start(execution_id=ids.new("execution"), worker=self.crew.worker, epoch=lease.epoch)
             state = await self.crew.claim(TRIAL, lease, start, queued.run_id)
             if state is None:
@@ -129,8 +141,6 @@ class Attempt:
         self.log = log.bind(trial=lease.work_id, execution=execution_id)
 
     async def run(self) -> None:
-        if await self._adopt():
-            return
         try:
             subject = await self._subject()
             async with self.dispatcher.packs.open(subject.uploaded.pack_digest, subject.uploaded.object_key) as pack:
@@ -157,7 +167,7 @@ class Attempt:
 
     async def _execute(self, subject: Subject, pack: LocalPack) -> None:
         place = plan.Place(
-            instance=self.house.settings.instance,
+            instance=str(self.house.installation),
             team=self.lease.team,
             trial_id=self.lease.work_id,
             execution_id=self.execution_id,
@@ -287,7 +297,7 @@ class Attempt:
 
         stored = await self._patiently(store)
         record, key, digest = stored
-        await self._end(_command(record, key, digest))
+        await self._end(keeping.meaning(record, key, digest))
 
     async def _patiently[T](self, store: Callable[[], Awaitable[T]]) -> T:
         """The store may be away for a while: the result is worth waiting for, as long as the lease is ours."""
@@ -303,27 +313,6 @@ class Attempt:
 
     # ------------------------------------------------------------ how it ended
 
-    async def _adopt(self) -> bool:
-        """An earlier execution whose worker was lost after its result was complete: its result is this trial's."""
-        async with self.house.pool.acquire() as connection:
-            recorded = await read_stream(connection, self.lease.work_id)
-        earlier = [
-            event.execution_id
-            for one in recorded
-            if isinstance(event := decode(one.type, one.schema_version, one.data), ExecutionFailed)
-            and event.failure.code == "worker.lost"
-        ]
-        for execution_id in reversed(earlier):
-            found = await keeping.find(self.house.objects, execution_id)
-            if found is None:
-                continue
-            record, key, digest = found
-            if record.outcome == "scored" or (record.failure and record.failure.retry is failures.Retry.NEVER):
-                self.log.info("adopting a complete result", adopted=execution_id)
-                await self._end(_command(record, key, digest, adopted=True))
-                return True
-        return False
-
     async def _fail(self, code: str, phase: Phase, message: str) -> None:
         await self._end(trial.Fail(failure=failure(code, phase=phase), message=message, execution_id=self.execution_id))
 
@@ -331,32 +320,4 @@ class Attempt:
         return trial.Fail(failure=failed, message=message, execution_id=self.execution_id)
 
     async def _end(self, command: trial.Score | trial.Fail | trial.EndCancelled) -> None:
-        crew, state = self.dispatcher.crew, self.state
-        await crew.finish(TRIAL, self.lease, command, state.run_id, priority=state.priority)
-
-
-def _command(
-    record: ExecutionRecord, key: str, digest: str, *, adopted: bool = False
-) -> trial.Score | trial.Fail | trial.EndCancelled:
-    """The command that a stored record means."""
-    result = Result(
-        key=key,
-        digest=digest,
-        harness=record.harness,
-        harness_digest=record.harness_digest,
-        timings_ms=record.timings_ms,
-    )
-    if record.outcome == "cancelled":
-        return trial.EndCancelled(execution_id=record.execution_id, result=result)
-    if record.outcome == "scored" and record.rewards is not None:
-        return trial.Score(
-            execution_id=record.execution_id,
-            rewards=record.rewards,
-            validity=record.validity,
-            result=result,
-            failure=record.failure,
-            message=record.message,
-            adopted=adopted,
-        )
-    failed = record.failure or failure("internal.unknown")
-    return trial.Fail(failure=failed, message=record.message or "", execution_id=record.execution_id, result=result)
+        await self.dispatcher.crew.finish(TRIAL, self.lease, command, self.state.run_id)
