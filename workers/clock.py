@@ -6,28 +6,26 @@ Any number may run: every effect is an append guarded by an epoch or a version, 
 
 import asyncio
 import datetime
-from collections.abc import Sequence
 
 import structlog
 from nats.aio.msg import Msg
 
 from app.boot import House, open_house
 from app.bus import subjects
-from app.bus.leases import Lost, Sweeper
+from app.bus.leases import Sweeper
 from app.bus.work import due_timers
-from app.domain import evidence, revision, run, trial
-from app.domain.events import BuildFailed, EvaluationCompleted, EvidenceFailed, ExecutionFailed
-from app.domain.failures import failure
+from app.domain import run
+from app.domain.events import EvaluationCompleted
 from app.domain.refusal import Refused
-from app.domain.registry import Draft
 from app.eventlog.checkpoints import mark_stored, maybe_checkpoint
-from app.eventlog.model import NewTimer, NewWork
+from app.eventlog.model import NewTimer
 from app.evidence.keys import open_signing_key
 from app.objects import keys
 from app.settings import Settings
 from workers.looper import Bell, repeat, together, until
+from workers.lost import end_lease
 from workers.statements import statement
-from workers.streams import EVIDENCE, REVISION, RUN, TRIAL, Extras, LeaseLost, act, load
+from workers.streams import RUN, Extras, LeaseLost, act
 
 log = structlog.get_logger()
 
@@ -104,11 +102,12 @@ class Timekeeper:
 
     async def checkpoint(self, stop: asyncio.Event) -> None:
         """Sign what is decided: every 1,000 events or 60 s, and at once when an evaluation has completed."""
-        at_once, self.at_once = self.at_once, False
+        at_once = self.at_once
         async with self.house.pool.acquire() as connection:
             for sealed in await maybe_checkpoint(connection, self.signer, self.house.clock, at_once=at_once):
                 await self.house.objects.put_new(keys.check(f"checkpoints/{sealed.name}"), sealed.envelope)
                 await mark_stored(connection, sealed.number, self.house.clock)
+        self.at_once = False
         await self.completed.wait(stop, CHECKPOINT_SECONDS)
 
     # ------------------------------------------------------------ uploads
@@ -126,39 +125,3 @@ class Timekeeper:
         while await self.house.pool.fetchval(statement("forget_requests"), before, UPLOADS) == UPLOADS:
             pass
         await until(stop, UPLOAD_SECONDS)
-
-
-async def end_lease(house: House, lost: Lost) -> None:
-    """Say that the worker was lost, and let the work be claimed again. Raises LeaseLost when it has moved on."""
-
-    def extras(drafts: Sequence[Draft]) -> Extras:
-        event = drafts[0].event
-        due_at = event.retry_at if isinstance(event, ExecutionFailed | BuildFailed | EvidenceFailed) else None
-        return Extras(lease=(lost.work_id, lost.epoch), work=(NewWork(id=lost.work_id, kind=lost.kind, due_at=due_at),))
-
-    message = f"worker {lost.owner} did not beat for a whole lease time"
-    match lost.kind:
-        case "trial":
-            state = (await load(house, TRIAL, lost.work_id)).state
-            assert state is not None, "owned work has a stream"
-            failed = trial.Fail(failure=failure("worker.lost"), message=message, execution_id=state.execution_id)
-            await act(
-                house, TRIAL, lost.work_id, lost.team, failed,
-                actor=NAME, correlation=state.run_id, extras=extras,
-            )  # fmt: skip
-        case "build":
-            lost_build = revision.FailBuild(failure=failure("build.worker_lost"), message=message)
-            await act(
-                house, REVISION, lost.work_id, lost.team, lost_build,
-                actor=NAME, correlation=lost.work_id, extras=extras,
-            )  # fmt: skip
-        case "evidence":
-            owed = (await load(house, EVIDENCE, lost.work_id)).state
-            assert owed is not None, "owned work has a stream"
-            await act(
-                house, EVIDENCE, lost.work_id, lost.team,
-                evidence.Fail(failure=failure("worker.lost"), message=message),
-                actor=NAME, correlation=owed.run_id, extras=extras,
-            )  # fmt: skip
-        case kind:
-            raise ValueError(f"no such kind of work: {kind}")

@@ -215,9 +215,10 @@ class Foreman:
             async with limit:
                 await cancel_trial(self.house, trial_id, row["team"], correlation=row["id"])
 
-        async with asyncio.TaskGroup() as group:
-            for trial_id in row["open"]:
-                group.create_task(tell(trial_id))
+        # All are told before the first failure is raised: a group of failures would be none that a loop knows to wait for.
+        for outcome in await asyncio.gather(*map(tell, row["open"]), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
         async with self.house.pool.acquire() as connection:
             await connection.execute(statement("record_cancellation"), row["id"])
         return True

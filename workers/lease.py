@@ -16,16 +16,32 @@ from app import ids
 from app.boot import House
 from app.bus import leases
 from app.bus.cancels import cancels
+from app.bus.leases import Lost
 from app.bus.work import Due, Work
-from app.domain.events import BuildFailed, EvidenceFailed, ExecutionFailed, TrialCancelled
-from app.domain.failures import Failure, failure
+from app.domain.events import (
+    BuildFailed,
+    EvidenceFailed,
+    ExecutionFailed,
+    RevisionRejected,
+    TrialCancelled,
+    TrialErrored,
+)
+from app.domain.failures import OUTAGES, UNKNOWN, Failure, failure
 from app.domain.refusal import Refused
 from app.domain.registry import Draft
-from app.eventlog.model import NewWork
+from app.eventlog.model import NewReservation, NewWork, WrongIncarnation
 from workers.looper import AWAY, repeat, until
+from workers.lost import end_lease
+from workers.statements import statement
 from workers.streams import Aggregate, Extras, LeaseLost, act
 
 log = structlog.get_logger()
+
+DOUBT_SECONDS = 2.0
+"""Between two questions whether a dependency is back."""
+DOOR_SECONDS = 1.0
+Retried = ExecutionFailed | BuildFailed | EvidenceFailed
+Failed = Retried | TrialErrored | RevisionRejected
 
 
 class Unfinished(Exception):
@@ -37,6 +53,7 @@ class Lease:
 
     def __init__(self, work_id: str, team: str, epoch: int) -> None:
         self.work_id, self.team, self.epoch = work_id, team, epoch
+        self.priority = 0
         self.lost, self.cancelled = asyncio.Event(), asyncio.Event()
 
     @property
@@ -44,13 +61,22 @@ class Lease:
         return self.work_id, self.epoch
 
 
-class Crew:
-    """The slots of one process for one kind of work."""
+async def always() -> bool:
+    return True
 
-    def __init__(self, house: House, kind: str, slots: int) -> None:
-        self.house, self.kind, self.slots = house, kind, slots
+
+class Crew:
+    """The slots of one process for one kind of work. `ready` is asked after work failed for lack of a dependency: until it
+    says yes, nothing more is claimed, so that an outage does not use up the tries of all that waits."""
+
+    def __init__(self, house: House, kind: str, slots: int, ready: Callable[[], Awaitable[bool]] = always) -> None:
+        self.house, self.kind, self.slots, self.ready = house, kind, slots, ready
         self.worker = ids.new("worker")
         self._leases: dict[str, Lease] = {}
+        self._claiming: set[str] = set()
+        self._strange: dict[str, int] = {}
+        self._doubt = False
+        self._stopping = asyncio.Event()
         self._queue = Work(house.pool, house.bus, kind)
 
     async def run(self, stop: asyncio.Event, handle: Callable[[Due], Awaitable[None]]) -> None:
@@ -73,17 +99,33 @@ class Crew:
     async def _leave(self, stop: asyncio.Event) -> None:
         """Offer no slots from the moment of the stop: what is admitted now would wait for the end of the drain."""
         await stop.wait()
+        self._stopping.set()
         self.slots = 0
         with contextlib.suppress(*AWAY):
             await leases.register(self.house.pool, self.worker, self.kind, 0)
 
     async def _slot(self, stop: asyncio.Event, handle: Callable[[Due], Awaitable[None]]) -> None:
         async def turn(stop: asyncio.Event) -> None:
+            if self._doubt and not await self._is_ready():
+                await until(stop, DOUBT_SECONDS)
+                return
             due = await self._queue.next(stop)
-            if due is not None:
+            if due is None:
+                return
+            try:
                 await handle(due)
+            except (*AWAY, WrongIncarnation):
+                raise
+            except Exception:  # the door of one piece of work: the other slots' go on
+                log.exception("unforeseen", work=due.work_id)
+                await until(stop, DOOR_SECONDS)
 
         await repeat(f"{self.kind}.slot", stop, turn)
+
+    async def _is_ready(self) -> bool:
+        if await self.ready():
+            self._doubt = False
+        return not self._doubt
 
     async def beat(self, stop: asyncio.Event) -> None:
         """Tell that we live; learn what is ours still, and what is to be cancelled."""
@@ -98,7 +140,24 @@ class Crew:
                     lease.lost.set()
                 elif lease.work_id in answer.cancelled:
                     lease.cancelled.set()
+            await self._give_back(answer.leases)
         await until(stop, self.house.settings.beat_seconds if answer.known else 0.0)
+
+    async def _give_back(self, owned: dict[str, int]) -> None:
+        """End the leases that are ours and that no slot knows, at two beats running: nobody else would, since we beat."""
+        strange = {
+            work_id: epoch
+            for work_id, epoch in owned.items()
+            if work_id not in self._claiming and getattr(self._leases.get(work_id), "epoch", None) != epoch
+        }
+        before, self._strange = self._strange, strange
+        for work_id, epoch in strange.items():
+            if before.get(work_id) != epoch:
+                continue
+            log.error("giving back work that no slot knows", work=work_id, epoch=epoch)
+            team = await self.house.pool.fetchval(statement("read_team"), work_id)
+            with contextlib.suppress(LeaseLost):
+                await end_lease(self.house, Lost(work_id, self.kind, team, self.worker, epoch))
 
     def _cancel(self, work_id: str) -> None:
         """The message makes a cancel fast; the beat's answer is the guarantee."""
@@ -109,10 +168,13 @@ class Crew:
     def holding(self, due: Due) -> Generator[Lease]:
         """From just before the claim until the work is given back or done: the epoch is the one after the claim."""
         lease = Lease(due.work_id, due.team, due.epoch + 1)
+        self._claiming.add(lease.work_id)
         try:
             yield lease
         finally:
-            self._leases.pop(lease.work_id, None)
+            self._claiming.discard(lease.work_id)
+            if self._leases.get(lease.work_id) is lease:  # not a later claim of the same work by another slot
+                del self._leases[lease.work_id]
 
     async def claim[State, Command](
         self, aggregate: Aggregate[State, Command], lease: Lease, command: Command, correlation: str
@@ -126,13 +188,14 @@ class Crew:
         def extras(drafts: Sequence[Draft]) -> Extras:
             nonlocal ended
             ended = isinstance(drafts[0].event, TrialCancelled)
-            work = NewWork(id=lease.work_id, kind=self.kind, owner=None if ended else self.worker)
+            owner = None if ended else self.worker
+            work = NewWork(id=lease.work_id, kind=self.kind, priority=lease.priority, owner=owner)
             return Extras(lease=(lease.work_id, lease.epoch - 1), work=(work,))
 
         try:
             acted = await act(
                 self.house, aggregate, lease.work_id, lease.team, command,
-                actor=self.worker, correlation=correlation, extras=extras,
+                actor=self.worker, correlation=correlation, extras=extras, persist=self._stopping,
             )  # fmt: skip
         except LeaseLost:
             return None
@@ -158,44 +221,56 @@ class Crew:
         try:
             try:
                 await work
+            except LeaseLost:
+                raise
             except AWAY as error:
                 log.warning("a dependency is away", work=lease.work_id, error=type(error).__name__)
                 gone = failure("worker.dependency_away")
                 await self.finish(aggregate, lease, fail(gone, f"{type(error).__name__} during the work"), correlation)
-            except LeaseLost:
-                raise
             except Exception as error:
                 log.exception("unforeseen", work=lease.work_id)
-                unknown = failure("internal.unknown", exception=type(error).__name__)
+                unknown = failure(UNKNOWN, exception=type(error).__name__)
                 await self.finish(aggregate, lease, fail(unknown, f"{type(error).__name__} in the worker"), correlation)
         except LeaseLost:
             log.warning("the lease is gone; what was done is void", work=lease.work_id, epoch=lease.epoch)
 
     async def finish[State, Command](
-        self, aggregate: Aggregate[State, Command], lease: Lease, command: Command, correlation: str, priority: int = 0
+        self,
+        aggregate: Aggregate[State, Command],
+        lease: Lease,
+        command: Command,
+        correlation: str,
+        *,
+        releases: tuple[NewReservation, ...] = (),
     ) -> None:
         """Append how the work ended and give it back: done with, or due again when the event says so.
 
-        Waits for a log that is away, as long as the lease is ours. Raises LeaseLost, Unfinished.
+        `releases`: names that a rejected revision gives up, so that the same pack, sent again, is built again. Waits for a
+        log that is away, as long as the lease is ours. Raises LeaseLost, Unfinished.
         """
+        failed: Failure | None = None
 
         def extras(drafts: Sequence[Draft]) -> Extras:
+            nonlocal failed
             event = drafts[0].event
-            due_at = event.retry_at if isinstance(event, ExecutionFailed | BuildFailed | EvidenceFailed) else None
-            work = NewWork(id=lease.work_id, kind=self.kind, priority=priority, due_at=due_at)
-            return Extras(lease=lease.guard, work=(work,))
+            failed = event.failure if isinstance(event, Failed) else None
+            due_at = event.retry_at if isinstance(event, Retried) else None
+            over = isinstance(event, RevisionRejected)
+            work = NewWork(id=lease.work_id, kind=self.kind, priority=lease.priority, due_at=due_at)
+            return Extras(lease=lease.guard, work=(work,), releases=releases if over else ())
 
         while True:
             try:
                 acted = await act(
                     self.house, aggregate, lease.work_id, lease.team, command,
-                    actor=self.worker, correlation=correlation, extras=extras,
+                    actor=self.worker, correlation=correlation, extras=extras, persist=lease.lost,
                 )  # fmt: skip
             except AWAY as error:
                 log.warning("the log does not take the end yet", work=lease.work_id, error=type(error).__name__)
-                if await until(lease.lost, 1.0):
+                if await until(lease.lost, DOOR_SECONDS):
                     raise LeaseLost(lease.work_id) from error
                 continue
             if isinstance(acted, Refused):
                 raise Unfinished(f"{lease.work_id} does not end this way: {acted.code}")
+            self._doubt = self._doubt or (failed is not None and failed.code in OUTAGES)
             return

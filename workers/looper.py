@@ -10,9 +10,13 @@ import structlog
 from app.eventlog.connect import LOST
 from app.eventlog.model import LogUnavailable, WrongIncarnation
 from app.objects.port import StoreError
-from workers.streams import Contended
 
 log = structlog.get_logger()
+
+
+class Contended(Exception):
+    """A stream moved on at every try to append to it. Try again later."""
+
 
 AWAY = (*LOST, asyncpg.PostgresError, LogUnavailable, StoreError, Contended)
 """A dependency is away, or answered with what may pass."""

@@ -4,6 +4,7 @@ A stream that has moved on is loaded and decided again, a bounded number of time
 log itself (stale_lease): the worker then stops and writes nothing more.
 """
 
+import asyncio
 import datetime
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,14 +16,12 @@ from app.domain import evaluation, evidence, revision, run, trial
 from app.domain.refusal import Refused
 from app.domain.registry import Draft, Event, Meta, decode
 from app.eventlog.drafts import unit_of
-from app.eventlog.model import NewTimer, NewWork, Outcome, Recorded, Refusal
+from app.eventlog.model import LogUnavailable, NewReservation, NewTimer, NewWork, Outcome, Recorded, Refusal, Unit
 from app.eventlog.read import read_stream
+from workers.looper import Contended, until
 
 TRIES = 8
-
-
-class Contended(Exception):
-    """A stream moved on at every try to append to it. Try again later."""
+PERSIST_SECONDS = 0.5
 
 
 class LeaseLost(Exception):
@@ -72,6 +71,7 @@ class Extras(msgspec.Struct, frozen=True):
     """(work id, epoch): the unit is accepted only while this is so."""
     work: tuple[NewWork, ...] = ()
     timers: tuple[NewTimer, ...] = ()
+    releases: tuple[NewReservation, ...] = ()
 
 
 NOTHING = Extras()
@@ -102,10 +102,12 @@ async def act[State, Command](
     correlation: str,
     extras: Callable[[Sequence[Draft]], Extras] = lambda _: NOTHING,
     causation: str | None = None,
+    persist: asyncio.Event | None = None,
 ) -> Acted[State] | Refused:
     """Decide `command` on `stream` and append what it means, with the `extras` that follow from the drafts.
 
-    Raises LeaseLost, Contended, LogUnavailable, WrongIncarnation.
+    Raises LeaseLost, Contended, LogUnavailable, WrongIncarnation. A unit whose answer was lost may have been written: with
+    `persist` the very same one is sent until its answer is known, or that event is set (then LogUnavailable).
     """
     for _ in range(TRIES):
         loaded = await load(house, aggregate, stream)
@@ -116,19 +118,19 @@ async def act[State, Command](
             return Acted(loaded.state, (), None)
         meta = Meta(actor=actor, causation=causation or loaded.last_event, correlation=correlation)
         with_it = extras(drafts)
-        outcome = await house.appender.append(
-            unit_of(
-                aggregate.category,
-                stream,
-                team,
-                loaded.version,
-                drafts,
-                meta,
-                lease=with_it.lease,
-                work=with_it.work,
-                timers=with_it.timers,
-            )
+        unit = unit_of(
+            aggregate.category,
+            stream,
+            team,
+            loaded.version,
+            drafts,
+            meta,
+            lease=with_it.lease,
+            work=with_it.work,
+            timers=with_it.timers,
+            releases=with_it.releases,
         )
+        outcome = await _answer(house, unit, persist)
         if outcome.refusal is None:
             state = loaded.state
             for draft in drafts:
@@ -139,3 +141,12 @@ async def act[State, Command](
         if outcome.refusal is not Refusal.WRONG_VERSION:
             raise RuntimeError(f"{stream}: the log refused a worker's unit: {outcome.refusal}")
     raise Contended(stream)
+
+
+async def _answer(house: House, unit: Unit, persist: asyncio.Event | None) -> Outcome:
+    while True:
+        try:
+            return await house.appender.append(unit)
+        except LogUnavailable:
+            if persist is None or await until(persist, PERSIST_SECONDS):
+                raise

@@ -71,6 +71,8 @@ def _codes(*codes: Code) -> dict[str, Code]:
     return {code.code: code for code in codes}
 
 
+UNKNOWN = "internal.unknown"
+
 _N, _R = Retry.NEVER, Retry.NEW_EXECUTION
 
 CODES: dict[str, Code] = _codes(
@@ -214,8 +216,20 @@ CODES: dict[str, Code] = _codes(
     Code("verifier.regrade_failed", Phase.VERIFY, Fault.CALLER, _N, "The recorded artifacts cannot be graded again."),
     # what nobody foresaw
     Code("cancelled", Phase.AGENT, Fault.CALLER, _N, "The trial was cancelled."),
-    Code("internal.unknown", Phase.AGENT, Fault.PLATFORM, _R, "Something failed that Seatrial does not know.", limit=2),
+    Code(UNKNOWN, Phase.AGENT, Fault.PLATFORM, _R, "Something failed that Seatrial does not know.", limit=2),
 )
+
+OUTAGES = frozenset(
+    {
+        "sandbox.engine_unavailable",
+        "sandbox.start_failed",
+        "build.engine_unavailable",
+        "store.unavailable",
+        "worker.dependency_away",
+        "harness.failed",
+    }
+)
+"""After one of these a worker first asks whether what it needs is there, before it claims more."""
 
 # Harbor 0.26.0's exception names, one by one (reference: its error policy table; reference/harbor.md section 10).
 HARBOR: dict[str, str] = {
@@ -310,7 +324,7 @@ BY_PHASE: dict[tuple[str, Phase], str] = {
 
 def failure(code: str, *, phase: Phase | None = None, exception: str | None = None) -> Failure:
     """The failure of this code; a code that is not in CODES becomes `internal.unknown`."""
-    known = CODES.get(code) or CODES["internal.unknown"]
+    known = CODES.get(code) or CODES[UNKNOWN]
     return Failure(
         code=known.code,
         phase=phase or known.phase,
@@ -323,7 +337,7 @@ def failure(code: str, *, phase: Phase | None = None, exception: str | None = No
 
 def failure_of_exception(name: str, *, phase: Phase | None = None) -> Failure:
     """The failure behind a harness exception of this type name. An unknown name is never a score."""
-    code = OVERLAY.get(name) or HARBOR.get(name) or "internal.unknown"
+    code = OVERLAY.get(name) or HARBOR.get(name) or UNKNOWN
     if phase is not None:
         code = BY_PHASE.get((code, phase), code)
     return failure(code, phase=phase, exception=name)
@@ -333,4 +347,4 @@ def may_retry(failed: Failure, executions: int) -> bool:
     """Whether a new execution follows after `executions` of them (this one included)."""
     if failed.retry is Retry.NEVER:
         return False
-    return executions < (CODES.get(failed.code) or CODES["internal.unknown"]).limit
+    return executions < (CODES.get(failed.code) or CODES[UNKNOWN]).limit

@@ -14,4 +14,5 @@ EXPANSION_UNITS = 250
 
 def backoff(attempt: int, *, first_seconds: float = 1.0, most_seconds: float = 60.0) -> datetime.timedelta:
     """How long to wait after try number `attempt` failed: 1, 4, 16 s … at most a minute."""
-    return datetime.timedelta(seconds=min(most_seconds, first_seconds * 4 ** max(0, attempt - 1)))
+    steps = min(max(0, attempt - 1), 16)  # beyond that the most is reached, and the power would only grow
+    return datetime.timedelta(seconds=min(most_seconds, first_seconds * 4**steps))

@@ -15,9 +15,17 @@ from app.domain.events import (
     RevisionRejected,
     RevisionUploaded,
 )
-from app.domain.failures import Failure
+from app.domain.failures import UNKNOWN, Failure, Fault, Retry
 from app.domain.refusal import Refused
 from app.domain.registry import Draft, Event
+
+SCOPE = "revision"
+"""Of reservations: of one task and one pack there is one revision."""
+
+
+def pack_key(task_id: str, pack_digest: str) -> str:
+    """The name that a revision reserves in SCOPE."""
+    return f"{task_id}/{pack_digest}"
 
 
 class Status(enum.StrEnum):
@@ -121,7 +129,7 @@ def decide(state: Revision | None, command: Command, now: datetime.datetime) -> 
             if state is None or state.status is not Status.BUILDING:
                 return Refused("not_building", "this revision is not being built")
             private = {"message": command.message} | ({"errors": command.errors} if command.errors else {})
-            if failures.may_retry(command.failure, state.attempt):
+            if _is_tried_again(command.failure, state.attempt):
                 retry_at = now + policy.backoff(state.attempt)
                 return (Draft(BuildFailed(attempt=state.attempt, failure=command.failure, retry_at=retry_at), private),)
             return (
@@ -131,3 +139,9 @@ def decide(state: Revision | None, command: Command, now: datetime.datetime) -> 
             )
         case _:
             assert_never(command)
+
+
+def _is_tried_again(failed: Failure, attempts: int) -> bool:
+    """An outage that we know is waited for, however long: the pack is not to blame. What nobody foresaw is not."""
+    known = failed.fault is Fault.PLATFORM and failed.retry is Retry.NEW_EXECUTION and failed.code != UNKNOWN
+    return known or failures.may_retry(failed, attempts)

@@ -29,10 +29,12 @@ def score(rewards: Sequence[float], trials: int) -> Score:
     count = len(rewards)
     if not count:
         return Score(mean=None, standard_error=None, scored=0, trials=trials)
-    mean = math.fsum(rewards) / count
+    mean = math.fsum(value / count for value in rewards)  # rewards may be as large as floats are; their sum not
     error = None
     if count > 1:
-        error = math.sqrt(math.fsum((value - mean) ** 2 for value in rewards) / (count - 1) / count)
+        largest = max(abs(value / 2 - mean / 2) for value in rewards) or 1.0
+        squares = math.fsum(((value / 2 - mean / 2) / largest) ** 2 for value in rewards)
+        error = 2 * largest * math.sqrt(squares / (count - 1) / count)
     return Score(mean=mean, standard_error=error, scored=count, trials=trials)
 
 

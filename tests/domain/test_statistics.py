@@ -24,6 +24,13 @@ def test_a_mean_lies_between_its_rewards_and_shows_its_coverage(values: list[flo
         assert found.mean is None
 
 
+@hypothesis.given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_any_finite_reward_has_a_mean(values: list[float]) -> None:
+    found = statistics.score(values, len(values))
+    assert found.mean is not None
+    assert math.isfinite(found.mean)
+
+
 def test_the_standard_error_is_that_of_the_mean() -> None:
     assert statistics.score([0.0, 1.0, 1.0, 0.0], 4).standard_error == pytest.approx(math.sqrt(1 / 3) / 2)
     assert statistics.score([1.0], 1).standard_error is None

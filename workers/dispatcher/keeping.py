@@ -13,7 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from app.domain import trial
+from app.domain.events import Result
 from app.domain.execution import FILES, LOG, RESULT, ExecutionRecord, StoredFile
+from app.domain.failures import UNKNOWN, failure
 from app.objects import keys
 from app.objects.port import ObjectMissing, ObjectStore
 from app.vault.redaction import Redactor, Secrets
@@ -111,3 +114,30 @@ async def _bytes_of(path: Path) -> AsyncGenerator[bytes]:
     with os.fdopen(os.open(path, flags), "rb") as file:
         while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
             yield chunk
+
+
+def meaning(
+    record: ExecutionRecord, key: str, digest: str, *, adopted: bool = False
+) -> trial.Score | trial.Fail | trial.EndCancelled:
+    """The command that a stored record means for its trial."""
+    result = Result(
+        key=key,
+        digest=digest,
+        harness=record.harness,
+        harness_digest=record.harness_digest,
+        timings_ms=record.timings_ms,
+    )
+    if record.outcome == "cancelled":
+        return trial.EndCancelled(execution_id=record.execution_id, result=result)
+    if record.outcome == "scored" and record.rewards is not None:
+        return trial.Score(
+            execution_id=record.execution_id,
+            rewards=record.rewards,
+            validity=record.validity,
+            result=result,
+            failure=record.failure,
+            message=record.message,
+            adopted=adopted,
+        )
+    failed = record.failure or failure(UNKNOWN)
+    return trial.Fail(failure=failed, message=record.message or "", execution_id=record.execution_id, result=result)
