@@ -22,7 +22,7 @@ from app.eventlog.model import NewTimer
 from app.evidence.keys import open_signing_key
 from app.objects import keys
 from app.settings import Settings
-from workers.looper import Bell, repeat, together, until
+from workers.looper import AWAY, Bell, repeat, together, until
 from workers.lost import end_lease
 from workers.statements import statement
 from workers.streams import RUN, Extras, LeaseLost, act
@@ -102,12 +102,15 @@ class Timekeeper:
 
     async def checkpoint(self, stop: asyncio.Event) -> None:
         """Sign what is decided: every 1,000 events or 60 s, and at once when an evaluation has completed."""
-        at_once = self.at_once
-        async with self.house.pool.acquire() as connection:
-            for sealed in await maybe_checkpoint(connection, self.signer, self.house.clock, at_once=at_once):
-                await self.house.objects.put_new(keys.check(f"checkpoints/{sealed.name}"), sealed.envelope)
-                await mark_stored(connection, sealed.number, self.house.clock)
-        self.at_once = False
+        at_once, self.at_once = self.at_once, False
+        try:
+            async with self.house.pool.acquire() as connection:
+                for sealed in await maybe_checkpoint(connection, self.signer, self.house.clock, at_once=at_once):
+                    await self.house.objects.put_new(keys.check(f"checkpoints/{sealed.name}"), sealed.envelope)
+                    await mark_stored(connection, sealed.number, self.house.clock)
+        except AWAY:
+            self.at_once = self.at_once or at_once
+            raise
         await self.completed.wait(stop, CHECKPOINT_SECONDS)
 
     # ------------------------------------------------------------ uploads
