@@ -1,6 +1,6 @@
 """One feed a process, fanned out: each event is encoded once and handed to whoever follows it.
 
-A follower has a bounded queue. Who is too slow is dropped and told to resync: it comes back with its last id and loses
+A follower has a bounded queue. Who is too slow is dropped and told to reconnect: it comes back with its last id and loses
 nothing, and nobody else waits for it. Nothing here holds a database connection.
 """
 

@@ -39,7 +39,7 @@ class Metrics:
         self.streams = Gauge("seatrial_http_streams", "Open server-sent event streams.", registry=self.registry)
         self.dropped = Counter(
             "seatrial_http_followers_dropped_total",
-            "Followers that were too slow and were told to resync.",
+            "Followers that were too slow and were told to reconnect.",
             registry=self.registry,
         )
         self.hub_position = Gauge(

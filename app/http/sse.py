@@ -1,9 +1,9 @@
 """Server-sent events (WHATWG HTML, section 9.2) of the log: what was, then what comes, without a gap and without a repeat.
 
 A stream follows the hub first and reads the past second, up to where the hub took over. It ends with `end` when its thing
-has ended and all was sent, with `reconnect` when the process drains or the stream has lived long enough (the next one is
-authenticated anew), with `resync` when it was too slow or its cursor is of another life of the log. After each of them but
-`end` the client comes back with `Last-Event-ID` and goes on where it was.
+has ended and all was sent; with `reconnect` when the process drains, the client was too slow, or the stream has lived long
+enough (the next one is authenticated anew): the client comes back with `Last-Event-ID` and goes on where it was; with
+`resync` when its cursor is of another life of the log: it begins again without one.
 """
 
 import contextlib
@@ -154,7 +154,7 @@ async def events(
             try:
                 frames = await follower.take(min(HEARTBEAT_SECONDS, left))
             except Dropped:
-                yield message("resync", {"reason": "too_slow", "url": url})
+                yield message("reconnect", {"reason": "too_slow"})
                 return
             except Closed:
                 yield message("reconnect", {"reason": "draining"})

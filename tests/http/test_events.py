@@ -184,7 +184,7 @@ async def test_a_cursor_of_another_life_of_the_log_says_resync(team: Team) -> No
     assert sent == Sent("resync", {"reason": "restored", "url": "/v1/events"}, "")
 
 
-async def test_a_follower_that_is_too_slow_is_told_to_resync_and_loses_nothing(
+async def test_a_follower_that_is_too_slow_is_dropped_and_loses_nothing(
     server: Server, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub, "QUEUE_EVENTS", 3)
@@ -255,8 +255,10 @@ async def test_an_event_that_the_log_wrote_itself_stops_no_stream(server: Server
         )
         assert await owner.fetchval("select eventlog.erase($1, 'request')", position)
         await owner.close()
-        sent = await anext(events)
-    assert (sent.event, sent.data["data"]["position"]) == ("event.erased", position)
+        async for sent in events:
+            if sent.event == "event.erased":
+                break
+    assert sent.data["data"]["position"] == position
     run = (await team.api.get("/v1/runs/1", headers=await up_to_now(team))).json()
     assert (run["name"], run["labels"]) == (None, {})
 

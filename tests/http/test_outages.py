@@ -8,12 +8,27 @@ import msgspec
 import pytest
 
 from app.boot import open_house
+from app.domain.events import Tally
 from app.eventlog.migrate import migrate
 from app.local.postgres import Postgres
 from app.objects.files import FileStore
 from app.settings import Settings
 from tests.http.routes import PRIVATE, ROUTES
-from tests.http.world import Sent, Server, Team, client, listening, make_team, pack, problem, push, until_end
+from tests.http.story import Story
+from tests.http.world import (
+    Sent,
+    Server,
+    Team,
+    client,
+    listening,
+    make_team,
+    pack,
+    problem,
+    push,
+    ready_task,
+    start_run,
+    until_end,
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +103,21 @@ async def test_a_view_that_does_not_move_is_told_as_behind(lonely: Team, monkeyp
     made = await lonely.api.post("/v1/tasks/unseen/revisions", json={"upload": opened})
     headers = {"Seatrial-After": made.headers["seatrial-position"]}
     problem(await lonely.api.get(made.headers["location"], headers=headers), 503, "view_behind")
+
+
+async def test_commands_need_the_log_alone(lonely: Team) -> None:
+    """No projector has run here: a run is started and cancelled, and so is its trial, by ids and never by views."""
+    await ready_task(lonely, "blind")
+    run_id = (await start_run(lonely, "blind", trials=2)).json()["id"]
+    story = Story(lonely.house, lonely.id)
+    first, second = await story.expand(run_id)
+    assert (await lonely.api.post(f"/v1/trials/{first}/cancel")).json()["status"] == "cancelled"
+    assert (await lonely.api.post(f"/v1/runs/{run_id}/cancel")).json()["status"] == "cancelling"
+    tally = Tally(trials=2, cancelled=2)
+    await story.complete_run(run_id, tally, cancelled=True)
+    retried = await lonely.api.post(f"/v1/runs/{run_id}/retry")
+    assert (retried.status_code, retried.json()["trials"]) == (202, 2)
+    assert second != first
 
 
 async def test_an_object_store_that_is_away_is_a_problem_of_its_own(lonely: Team, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from app import ids
 from app.access import Permission
 from app.boot import House
 from app.commands import runs as commands
@@ -160,9 +161,9 @@ async def get_run(
 )
 async def cancel_run(house: Given[House], caller: Given[Caller], run: FromPath[str]) -> Response[commands.RunNow]:
     """Ask for the end of a run. What has ended stays as it is."""
-    found = await run_of(house, caller, run)
-    done = await commands.cancel(house, caller, found.id)
-    return answered(done, done.result, house.incarnation, status=202, location=f"/v1/runs/{found.id}")
+    run_id = await _id_of(house, caller, run)
+    done = await commands.cancel(house, caller, run_id)
+    return answered(done, done.result, house.incarnation, status=202, location=f"/v1/runs/{run_id}")
 
 
 @post(
@@ -180,8 +181,9 @@ async def retry_run(
     run: FromPath[str],
 ) -> Response[commands.RunNow]:
     """A new run of what an ended run left unscored; the old one stays as it ended."""
-    found = await run_of(house, caller, run)
-    return await _made(request, house, caller, hub, await commands.retry(house, caller, found.id))
+    waiting.wanted(request)  # refused before anything is written
+    run_id = await _id_of(house, caller, run)
+    return await _made(request, house, caller, hub, await commands.retry(house, caller, run_id))
 
 
 @get(
@@ -244,6 +246,11 @@ async def run_of(house: House, caller: Caller, reference: str) -> runs.Run:
     if found is None:
         raise not_found("run")
     return found.item
+
+
+async def _id_of(house: House, caller: Caller, reference: str) -> str:
+    """For commands, which need the log alone: only what is no full id is looked up in the view."""
+    return reference if ids.is_id("run", reference) else (await run_of(house, caller, reference)).id
 
 
 def _ended(row: runs.Run) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, QueryParameter
 
+from app import ids
 from app.access import Permission
 from app.boot import House
 from app.commands import trials as commands
@@ -91,9 +92,10 @@ async def list_executions(house: Given[House], caller: Given[Caller], trial: Fro
 )
 async def cancel_trial(house: Given[House], caller: Given[Caller], trial: FromPath[str]) -> Response[commands.TrialNow]:
     """Cancel one trial: one that waits ends at once, one that runs is told to stop. First end wins."""
-    found = await trial_of(house, caller, trial)
-    done = await commands.cancel(house, caller, found.id)
-    return answered(done, done.result, house.incarnation, status=202, location=f"/v1/trials/{found.id}")
+    # Commands need the log alone: only what is no full id is looked up in the view.
+    trial_id = trial if ids.is_id("trial", trial) else (await trial_of(house, caller, trial)).id
+    done = await commands.cancel(house, caller, trial_id)
+    return answered(done, done.result, house.incarnation, status=202, location=f"/v1/trials/{trial_id}")
 
 
 async def evaluation_of(house: House, caller: Caller, reference: str) -> evaluations.Evaluation:
