@@ -2,6 +2,9 @@
 
 A shape lies within one line; group `secret`, if it has one, is the part to mask. Private keys span lines and are found by
 their first and last line. A false alarm costs a few characters of a log; a miss costs somebody's key.
+
+An agent writes what is searched here, so no pattern may take more than linear time: what is repeated without a bound is
+followed by what it cannot match, or gives nothing back (`++`, `*+`).
 """
 
 import re
@@ -31,10 +34,10 @@ _KEYS = (
     r"dckr_pat_[A-Za-z0-9_-]{20,}",  # Docker
     r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{20,}",  # Stripe
     r"SG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}",  # SendGrid
-    r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # a JSON web token
+    r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # a JSON web token
     r"sea_[0-7][0-9a-hjkmnp-tv-z]{25}_[0-9A-Za-z]{49}",  # our own (app/access/keys.py)
 )
-_OPAQUE = r"(?=[a-z._~+/=-]*[0-9])[a-z0-9._~+/=-]{16,}"  # one digit at least: a name in source code has none
+_OPAQUE = r"(?=[a-z._~+/=-]{0,200}[0-9])[a-z0-9._~+/=-]{16,}"  # one digit at least: a name in source code has none
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -48,7 +51,7 @@ SHAPES = (
     Shape((), re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_KEYS)})".encode())),
     Shape(
         (b"bearer", b"basic"),
-        re.compile(rf"(?i)\b(?:bearer|basic)(?:[ \t]|%20|\+)+(?P<secret>{_OPAQUE})".encode()),
+        re.compile(rf"(?i)\b(?:bearer|basic)(?:[ \t]|%20|\+)++(?P<secret>{_OPAQUE})".encode()),
     ),
     Shape(
         (b"key", b"token"),
@@ -66,9 +69,9 @@ SHAPES = (
 KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 KEY_END = re.compile(rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 KEY_BODY = re.compile(
-    rb"""(?x) [\s>|#*"'+-]*
-         (?: (?:Proc-Type|DEK-Info|Version|Comment|Hash):\s[^\r\n]* | (?:[A-Za-z0-9+/=] | \\+[nr] | \[redacted\])* )
-         [\s"',;+\\]* \Z"""
+    rb"""(?x) [\s>|#*"'+-]*+
+         (?: (?:Proc-Type|DEK-Info|Version|Comment|Hash):\s[^\r\n]*+ | (?:[A-Za-z0-9+/=] | \\++[nr] | \[redacted\])*+ )
+         [\s"',;+\\]*+ \Z"""
 )
 """What a line between the two may look like, also quoted, prefixed or escaped: when one does not, the key is over."""
 KEY_LINES = 400

@@ -163,20 +163,40 @@ class _Shapes:
         return gaps[-1].end() if gaps else start + LINE_BYTES
 
     def _mask(self, line: bytes) -> bytes:
-        if self._key_lines:
-            end = KEY_END.search(line)
-            if end:
+        """One line, in one pass: a line may begin and end any number of keys."""
+        written: list[bytes] = []
+        position = 0
+        while True:
+            if self._key_lines:
+                if end := KEY_END.search(line, position):
+                    position = end.end()
+                elif self._key_lines < KEY_LINES and KEY_BODY.match(line, position):
+                    self._key_lines += 1
+                    return b"".join(written)
+                else:  # no key ends in this line: what follows are beginnings, and the last may go on in the next
+                    return b"".join([*written, self._mask_beginnings(line[position:])])
                 self._key_lines = 0
-                return self._mask(line[end.end() :])
-            if self._key_lines < KEY_LINES and KEY_BODY.match(line):
-                self._key_lines += 1
-                return b""
-            self._key_lines = 0
-        begin = KEY_BEGIN.search(line)
-        if begin:
+            begin = KEY_BEGIN.search(line, position)
+            if begin is None:
+                return b"".join([*written, _mask_spans(line[position:])])
+            written += (_mask_spans(line[position : begin.start()]), MASK)
             self._key_lines = 1
-            return _mask_spans(line[: begin.start()]) + MASK + self._mask(line[begin.end() :])
-        return _mask_spans(line)
+            position = begin.end()
+
+    def _mask_beginnings(self, line: bytes) -> bytes:
+        """A line, or the end of one, in which keys begin at most."""
+        written: list[bytes] = []
+        position = 0
+        self._key_lines = 0
+        for begin in KEY_BEGIN.finditer(line):
+            written += (_mask_spans(line[position : begin.start()]), MASK)
+            position = begin.end()
+            self._key_lines = 1
+        if self._key_lines and KEY_BODY.match(line, position):
+            self._key_lines += 1
+            return b"".join(written)
+        self._key_lines = 0
+        return b"".join([*written, _mask_spans(line[position:])])
 
 
 def _mask_spans(lines: bytes) -> bytes:

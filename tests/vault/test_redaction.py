@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -334,3 +335,50 @@ def test_a_subprocess_that_prints_its_environment_tells_nothing() -> None:
     assert b"MODE=test" in masked
     for window in (key.encode(), key.encode().hex().encode(), base64.b64encode(key.encode())[3:40]):
         assert window not in masked
+
+
+MARKERS = st.sampled_from(
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END RSA PRIVATE KEY-----",
+        "MIIEvQIBADANBg",
+        "\n",
+        "prose, and more",
+        " ",
+        "+",
+    ]
+)
+
+
+@given(st.lists(MARKERS, max_size=12), st.lists(st.integers(0, 400), max_size=3))
+def test_keys_that_begin_and_end_anywhere_leave_no_line_of_theirs(parts: list[str], cuts: list[int]) -> None:
+    text = "".join(parts).encode()
+    masked = NOTHING.mask(text)
+    assert in_pieces(NOTHING, text, cuts) == masked
+    assert b"BEGIN PRIVATE KEY" not in masked
+    assert (MASK in masked) == (b"-----BEGIN PRIVATE KEY-----" in text)
+    whole = re.sub(
+        rb"(?s)-----BEGIN PRIVATE KEY-----(?:MIIEvQIBADANBg|[\n +])*-----END RSA PRIVATE KEY-----", b"", text
+    )
+    assert masked.count(b"MIIEvQIBADANBg") <= whole.count(b"MIIEvQIBADANBg")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"-----BEGIN PRIVATE KEY-----" * 40_000,
+        b"-----BEGIN PRIVATE KEY----------END PRIVATE KEY-----" * 20_000,
+        b"-----BEGIN PRIVATE KEY-----\n" + b"+" * 500_000 + b"!",
+        b"-----BEGIN PRIVATE KEY-----\n" + b"\\" * 500_000 + b"!",
+        b"bearer" + b"+" * 500_000,
+        b"bearer+" * 70_000,
+        b"api_key=" * 60_000,
+        b"-eyJaaaaaaaa" * 40_000,
+        b"aa://a:b" * 60_000,
+        b"a." * 200_000,
+    ],
+    ids=lambda hostile: hostile[:20].decode(),
+)
+def test_no_output_of_an_agent_takes_more_than_linear_time(hostile: bytes) -> None:
+    """Each of these took the recursion's end, minutes or weeks; the suite's own time limit is what would notice."""
+    assert NOTHING.mask(hostile + b"\n").endswith((b"\n", MASK))
