@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/pytest
-.PHONY: help setup demo up down test test-long bench check lint types imports fmt lock clean
+.PHONY: help setup demo up down test test-long bench check lint types imports fmt lock schema clean
 
 help: ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -68,6 +68,10 @@ fmt: setup ## format, and mend what the linter can
 lock: setup ## write requirements.lock again from pyproject.toml
 	@$(BIN)/uv pip compile -q --universal --python-version 3.12 --generate-hashes --no-emit-index-url --no-header \
 		--upgrade --group dev pyproject.toml -o requirements.lock
+
+schema: setup ## write db/schema.sql and deploy/schemas again, from the migrations and the catalogue of events
+	@$(BIN)/python db/dump_schema.py
+	@$(BIN)/python -m app.bus.schemas deploy/schemas
 
 clean: down ## remove what make made in this folder; data of `seatrial up` stays
 	@rm -rf $(VENV) .seatrial .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -1525,10 +1525,10 @@ CREATE INDEX trial_evaluation ON foreman.trial USING btree (evaluation_id);
 CREATE INDEX trial_run ON foreman.trial USING btree (run_id);
 
 --
--- Name: queued_order; Type: INDEX; Schema: scheduler; Owner: -
+-- Name: queued_of_team; Type: INDEX; Schema: scheduler; Owner: -
 --
 
-CREATE INDEX queued_order ON scheduler.queued USING btree (priority DESC, "position");
+CREATE INDEX queued_of_team ON scheduler.queued USING btree (team, priority DESC, "position");
 
 --
 -- Name: api_key_of_team; Type: INDEX; Schema: seatrial; Owner: -
