@@ -5,6 +5,7 @@ A problem has a stable `code` for programs and a sentence with the remedy for pe
 
 import errno
 import http
+import socket
 import traceback
 from typing import Any
 
@@ -128,9 +129,15 @@ def of(error: BaseException) -> ProblemRaised | None:
             return None
 
 
+NETWORK = frozenset({None, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
+"""None: asyncio's summary of several addresses that failed."""
+
+
 def _of_network(error: BaseException) -> bool:
     """An OSError of a file is no lost connection."""
-    return not isinstance(error, OSError) or isinstance(error, ConnectionError | TimeoutError) or error.errno is None
+    if not isinstance(error, OSError):
+        return True
+    return isinstance(error, ConnectionError | TimeoutError | socket.gaierror) or error.errno in NETWORK
 
 
 def _of_framework(error: HTTPException) -> ProblemRaised:

@@ -31,6 +31,8 @@ class Process:
         """Set before the server stops: streams say `reconnect` and close."""
         self.fenced = asyncio.Event()
         """Set when the log has begun a new life: this process must start anew."""
+        self.schema: tuple[float | None, str | None] = (None, None)
+        """When the schema was looked at (monotonic), and what was wrong with it."""
 
 
 def context_of(scope: Any) -> Context:

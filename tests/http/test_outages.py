@@ -1,15 +1,21 @@
 """Every dependency may be away: the process lives on, says so, and heals by itself."""
 
 import asyncio
+import errno
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncpg
 import msgspec
 import pytest
 
 from app.boot import open_house
 from app.domain.events import Tally
+from app.eventlog.connect import connect
 from app.eventlog.migrate import migrate
+from app.eventlog.model import LogUnavailable
+from app.http import problems
 from app.local.postgres import Postgres
 from app.objects.files import FileStore
 from app.settings import Settings
@@ -80,6 +86,53 @@ async def test_a_stream_that_loses_the_database_on_its_way_says_come_back(
     monkeypatch.setattr("app.http.sse.events_page", lost)
     async with listening(lonely.api, "/v1/events") as events:
         assert await until_end(events) == [Sent("reconnect", {"reason": "database_unavailable"}, None)]
+
+
+async def test_with_a_schema_of_another_time_it_is_not_ready(lonely: Team) -> None:
+    process = lonely.server.process
+    owner = await connect(lonely.house.settings.database_url, role=None)
+    try:
+        last = "delete from migrations.applied where number = (select max(number) from migrations.applied) returning *"
+        gone = await owner.fetchrow(last)
+        process.schema = (None, None)
+        ready = await lonely.api.get("/readyz")
+        assert ready.status_code == 503
+        database = ready.json()["dependencies"][0]
+        assert (database["name"], database["up"]) == ("database", False)
+        assert "migrations are missing" in database["detail"]
+    finally:
+        columns, places = ", ".join(gone.keys()), ", ".join(f"${number + 1}" for number in range(len(gone)))
+        await owner.execute(f"insert into migrations.applied ({columns}) values ({places})", *gone.values())
+        await owner.close()
+        process.schema = (None, None)
+    assert (await lonely.api.get("/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(),
+        OSError("Multiple exceptions: …"),
+        OSError(errno.EHOSTUNREACH, "no route"),
+        socket.gaierror(-2, "Name or service not known"),
+        TimeoutError(),
+        asyncpg.InterfaceError("pool is closing"),
+        asyncpg.AdminShutdownError("terminating"),
+        LogUnavailable("no answer"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_every_way_in_which_the_database_goes_is_one_problem(error: Exception) -> None:
+    found = problems.of(error)
+    assert found is not None
+    assert (found.status, found.code, found.retryable) == (503, "database_unavailable", True)
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(errno.EACCES, "no"), FileNotFoundError(errno.ENOENT, "no"), KeyError()]
+)
+def test_what_is_no_outage_is_not_called_one(error: Exception) -> None:
+    assert problems.of(error) is None
 
 
 async def test_without_nats_all_works_and_readiness_tells(lonely: Team) -> None:

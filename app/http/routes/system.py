@@ -8,6 +8,7 @@ from litestar import Response, get
 from app.boot import House
 from app.eventlog.connect import LOST
 from app.eventlog.incarnation import current_incarnation
+from app.eventlog.migrate import MigrationFailed, SchemaNewer, pending
 from app.http import answers
 from app.http.access import PUBLIC
 from app.http.given import Given
@@ -16,6 +17,7 @@ from app.http.state import Process
 from app.objects import StoreError
 
 CHECK_SECONDS = 2.0
+SCHEMA_SECONDS = 30.0
 PROBE = "ready/probe"
 """A key that nobody writes: the store's answer is that there is none."""
 
@@ -32,7 +34,7 @@ async def ready(house: Given[House], process: Given[Process]) -> Response[answer
 
     The loss of anything else degrades and heals; it is listed with its state.
     """
-    database, objects = await asyncio.gather(_database(house), _objects(house))
+    database, objects = await asyncio.gather(_database(house, process), _objects(house))
     dependencies = (
         database,
         objects,
@@ -52,15 +54,33 @@ async def metrics(house: Given[House], metrics: Given[Metrics]) -> Response[byte
     return Response(metrics.text(), media_type=CONTENT_TYPE)
 
 
-async def _database(house: House) -> answers.Dependency:
+async def _database(house: House, process: Process) -> answers.Dependency:
     detail = None
     try:
-        async with asyncio.timeout(CHECK_SECONDS), house.pool.acquire() as connection:
-            if await current_incarnation(connection) != house.incarnation:
-                detail = "the log was restored; this process starts anew"
+        async with asyncio.timeout(CHECK_SECONDS):
+            async with house.pool.acquire() as connection:
+                if await current_incarnation(connection) != house.incarnation:
+                    detail = "the log was restored; this process starts anew"
+            detail = detail or await _schema(house, process)
     except LOST:
         detail = "cannot be reached"
     return answers.Dependency(name="database", up=detail is None, needed=True, detail=detail)
+
+
+async def _schema(house: House, process: Process) -> str | None:
+    """What is wrong with the schema, looked at once in a while. A newer one is not wrong: an upgrade is under way, and until
+    the new processes are there, the old ones serve."""
+    checked, detail = process.schema
+    if checked is None or house.clock.monotonic() - checked > SCHEMA_SECONDS:
+        try:
+            missing = await pending(house.settings.database_url)
+            detail = f"{len(missing)} migrations are missing, {missing[0]} first" if missing else None
+        except SchemaNewer:
+            detail = None
+        except MigrationFailed as error:
+            detail = str(error)
+        process.schema = (house.clock.monotonic(), detail)
+    return detail
 
 
 async def _objects(house: House) -> answers.Dependency:
