@@ -145,6 +145,17 @@ async def test_an_agent_that_cannot_be_made_is_told_by_type(
     assert observation.exit.code == 70
 
 
+@pytest.mark.parametrize("name", ["subprocess:Popen", "pathlib:Path", "looking:Plain", "looking:make"])
+async def test_what_is_no_agent_is_never_called(
+    name: str, tmp_path: Path, runtime: Runtime, server: ForkServer
+) -> None:
+    mark = tmp_path / "called"
+    agent = AgentSpec(import_path=name, settings={"args": ["touch", str(mark)]}, bundle=probe().bundle)
+    observation = await trial(bare(tmp_path / "t", agent), runtime, server)
+    assert (observation.state, [e.type for e in observation.exceptions]) == ("failed", ["AgentUnknownError"])
+    assert not mark.exists()
+
+
 async def test_a_pack_that_harbor_cannot_read_is_told_by_type(
     tmp_path: Path, runtime: Runtime, server: ForkServer
 ) -> None:

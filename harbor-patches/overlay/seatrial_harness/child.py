@@ -169,7 +169,11 @@ def _check(config: Any, variables: frozenset[str]) -> None:
 
 @contextlib.contextmanager
 def _typed_agent_errors() -> Iterator[None]:
-    """While Harbor makes a trial, tell apart an agent that does not exist from one that does not take its settings."""
+    """While Harbor makes a trial, tell apart an agent that does not exist from one that does not take its settings.
+
+    Harbor calls whatever class an import path names; here only an agent is called.
+    """
+    from harbor.agents.base import BaseAgent
     from harbor.agents.factory import AgentFactory
 
     from seatrial_harness.errors import AgentSettingsError, AgentUnknownError
@@ -177,15 +181,17 @@ def _typed_agent_errors() -> Iterator[None]:
     find, make = AgentFactory.get_agent_class_from_config, AgentFactory.create_agent_from_config
 
     def typed_make(config: Any, **arguments: Any) -> Any:
+        name = config.name or config.import_path
         try:
-            find(config)
+            found = find(config)
         except Exception as error:
-            name = config.name or config.import_path
             raise AgentUnknownError(f"agent {name}: {error}") from error
+        if not issubclass(found, BaseAgent):
+            raise AgentUnknownError(f"agent {name}: this class is no agent (harbor.agents.base.BaseAgent)")
         try:
             return make(config, **arguments)
         except Exception as error:
-            raise AgentSettingsError(f"agent {config.name or config.import_path}: {error}") from error
+            raise AgentSettingsError(f"agent {name}: {error}") from error
 
     AgentFactory.create_agent_from_config = staticmethod(typed_make)  # pyright: ignore[reportAttributeAccessIssue]
     try:
