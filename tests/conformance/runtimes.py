@@ -236,7 +236,7 @@ class RuntimeConformance:
 
     async def test_strays_that_use_up_all_memory_are_killed(self, make: Make) -> None:
         sandbox = await make(memory_mb=32)
-        await out(sandbox, "setsid sh -c 'head -c 29m /dev/zero >/dev/shm/fill; sleep 1000' >/dev/null 2>&1 & sleep 1")
+        await run(sandbox, "setsid sh -c 'head -c 31m /dev/zero >/dev/shm/fill; sleep 1000' >/dev/null 2>&1 & sleep 1")
         assert await sandbox.kill_strays() >= 1
         assert await sandbox.kill_strays() == 0
 

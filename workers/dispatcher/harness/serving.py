@@ -66,7 +66,7 @@ class Desk:
         try:
             answer = await self._do(calls.decode(header), reply, emit)
         except port.RuntimeFault as error:
-            answer = {"error": self._name_of(error), "message": str(error)[:2000]}
+            answer = {"error": self._name_of(error, header), "message": str(error)[:2000]}
         except TimeoutError:
             late = "EnvironmentStartTimeoutError" if header["op"] == "start" else "SandboxEngineUnavailableError"
             answer = {"error": late, "message": f"the engine took too long to {header['op']}"}
@@ -220,10 +220,11 @@ class Desk:
             except (port.RuntimeFault, TimeoutError) as error:
                 self.teardown_error = f"{type(error).__name__}: {error}"[:500]
 
-    def _name_of(self, error: port.RuntimeFault) -> str:
+    def _name_of(self, error: port.RuntimeFault, header: Header) -> str:
         """The exception that the overlay raises for a fault, and that the taxonomy knows."""
         if isinstance(error, port.SandboxOutOfMemory):
-            return "VerifierOutOfMemoryError" if self._phase() == "verify" else "AgentOutOfMemoryError"
+            grading = self._phase() == "verify" and header.get("op") != "strays"  # before them, the agent used it up
+            return "VerifierOutOfMemoryError" if grading else "AgentOutOfMemoryError"
         return fault_name(error)
 
 

@@ -227,6 +227,8 @@ class DockerSandbox:
     async def _processes(self) -> set[str]:
         """Engine-side ids of the live processes, the first one left out. Nothing inside can falsify it."""
         top = await self._engine.call("GET", f"containers/{self.id}/top", params={"ps_args": "-eo pid,stat"})
+        if not top["Processes"]:  # not even the first one: it is ending
+            raise EngineRefused(409, "the sandbox has no process any more")
         first = str((await self._inspect())["State"]["Pid"])
         return {pid for pid, state, *_ in top["Processes"] if pid != first and not state.startswith("Z")}
 
