@@ -85,13 +85,21 @@ def agent_spec(agent: Agent) -> AgentSpec:
 
 
 def deadlines(pack: Pack) -> Deadlines:
-    """Seconds by phase; the total is what all phases and steps may take together, and some slack."""
+    """Seconds by phase; the total is what all phases and steps may take together, and some slack.
+
+    What steps declare for themselves counts, so for those no deadline of the whole pack is said.
+    """
     agent = pack.agent.timeout_seconds or AGENT_SECONDS
     verify = pack.verifier.timeout_seconds
     agents = sum(step.agent.timeout_seconds or agent for step in pack.steps) or agent
     verifies = sum(step.verifier.timeout_seconds for step in pack.steps) or verify
-    total = PROVISION_SECONDS + SETUP_SECONDS + agents + verifies + SLACK_SECONDS
-    return Deadlines(agent=agent, verify=verify, total=total, provision=PROVISION_SECONDS, agent_setup=SETUP_SECONDS)
+    return Deadlines(
+        agent=None if any(step.agent.timeout_seconds for step in pack.steps) else agent,
+        verify=None if pack.steps else verify,
+        total=PROVISION_SECONDS + SETUP_SECONDS + agents + verifies + SLACK_SECONDS,
+        provision=PROVISION_SECONDS,
+        agent_setup=SETUP_SECONDS,
+    )
 
 
 def execution_uuid(execution_id: str) -> uuid.UUID:
