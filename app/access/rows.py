@@ -85,6 +85,11 @@ async def insert_team(connection: Connection, team_id: str, name: str) -> bool:
     return await connection.fetchval(_statement("insert_team"), team_id, name) is not None
 
 
+async def limit_team(connection: Connection, team_id: str, trial_limit: int | None) -> bool:
+    """False if that is the team's limit already (None: it has none), or there is no such team."""
+    return await connection.fetchval(_statement("limit_team"), team_id, trial_limit) is not None
+
+
 async def find_team(connection: Connection, id_or_name: str) -> Team | None:
     row = await connection.fetchrow(_statement("find_team"), id_or_name)
     return None if row is None else msgspec.convert(dict(row), Team)

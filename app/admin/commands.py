@@ -1,4 +1,4 @@
-"""`seatrial admin audit | restore | events`: arguments in, exit code out. Found by the entry-point group `seatrial.admin`.
+"""`seatrial admin audit | restore | events | team`: arguments in, exit code out. Found by the entry-point group `seatrial.admin`.
 
 They connect as the login of the settings (the owner of the schema), to the external servers that are set, or to those that
 `seatrial up` runs for this home.
@@ -15,6 +15,7 @@ import msgspec
 
 from app.admin.audit import run_audit
 from app.admin.restore import run_restore
+from app.admin.team import LARGEST, run_team
 from app.bus import dead_letters
 from app.eventlog.connect import LOST, connect
 from app.settings import Settings
@@ -79,6 +80,34 @@ def events(settings: Settings, arguments: list[str]) -> int:
         one.add_argument("position", nargs="?", type=int, help="default: all of the handler")
     asked = parser.parse_args(arguments)
     return _run(lambda: _events(_url(settings, "database"), asked))
+
+
+def team(settings: Settings, arguments: list[str]) -> int:
+    """Show a team, or set how many trials it may run at a time."""
+    parser = argparse.ArgumentParser(prog="seatrial admin team", description=team.__doc__)
+    parser.add_argument("team", help="its name or id")
+    change = parser.add_mutually_exclusive_group()
+    change.add_argument("--trial-limit", type=_limit, metavar="N", help="at most N trials at a time")
+    change.add_argument("--no-trial-limit", action="store_true", help="as many as there are slots")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    asked = parser.parse_args(arguments)
+    return _run(
+        lambda: run_team(
+            _url(settings, "database"),
+            asked.team,
+            change=asked.no_trial_limit or asked.trial_limit is not None,
+            trial_limit=asked.trial_limit,
+            as_json=asked.json,
+            out=sys.stdout,
+        )
+    )
+
+
+def _limit(given: str) -> int:
+    number = int(given) if given.isascii() and given.isdigit() else 0
+    if not 1 <= number <= LARGEST:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {LARGEST} is needed, not {given!r}")
+    return number
 
 
 async def _events(url: str, asked: argparse.Namespace) -> int:

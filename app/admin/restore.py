@@ -27,7 +27,7 @@ NATS_SECONDS = 5.0
 
 class StreamUnknown(Exception):
     """NATS cannot be asked how far its stream goes, so nobody knows which positions were seen outside. Start NATS, or name
-    the greatest position that anybody may have seen with --past-position."""
+    the greatest position that anybody may have seen with --past."""
 
 
 class Restoration(msgspec.Struct, frozen=True, kw_only=True):

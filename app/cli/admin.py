@@ -15,7 +15,7 @@ GROUP = "seatrial.admin"
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def admin(arguments: tuple[str, ...]) -> None:
-    """Operator commands: projections, audit, events, restore. They work on this installation's database."""
+    """Operator commands: projections, audit, events, restore, team. They work on this installation's database."""
     from app import settings as settings_module
 
     points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}

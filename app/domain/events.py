@@ -20,6 +20,13 @@ class TeamCreated(Event, frozen=True, kw_only=True):
     """private: name."""
 
 
+@event("team.limited")
+class TeamLimited(Event, frozen=True, kw_only=True):
+    """How many trials the team may run at a time; none: as many as there are slots."""
+
+    trial_limit: int | None = None
+
+
 @event("key.created")
 class KeyCreated(Event, frozen=True, kw_only=True):
     role: str
