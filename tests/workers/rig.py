@@ -241,3 +241,22 @@ async def state_of[State, Command](house: House, aggregate: Aggregate[State, Com
 
 async def row_of(house: House, work_id: str) -> dict[str, Any]:
     return dict(await house.pool.fetchrow("select * from eventlog.work where id = $1", work_id))
+
+
+# ---------------------------------------------------------------- work rows, as a dispatcher moves them
+
+
+async def claim(house: House, team: str, trial_id: str, worker: str = "wrk_a") -> str:
+    """Claim an admitted trial; the id of its execution. Raises LeaseLost."""
+    execution_id, epoch = ids.new("execution"), (await row_of(house, trial_id))["lease_epoch"]
+    start = trial.Start(execution_id=execution_id, worker=worker, epoch=epoch + 1)
+    owned = NewWork(id=trial_id, kind="trial", owner=worker)
+    await do(house, TRIAL, trial_id, team, start, lease=(trial_id, epoch), work=(owned,))
+    return execution_id
+
+
+async def give_back(house: House, team: str, trial_id: str, execution_id: str, outcome: str = "scored") -> None:
+    """End a claimed trial, and its work."""
+    epoch = (await row_of(house, trial_id))["lease_epoch"]
+    over = NewWork(id=trial_id, kind="trial")
+    await do(house, TRIAL, trial_id, team, ending(execution_id, outcome), lease=(trial_id, epoch), work=(over,))

@@ -1,0 +1,126 @@
+"""What goes into an archive is what the log vouches for: whoever seals it, whenever, and nothing of it may be missing."""
+
+import datetime
+import hashlib
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from app import ids
+from app.boot import House
+from app.domain import trial
+from app.domain.events import EvidenceOwed, Installation, Result
+from app.domain.execution import FILES, LOG, RESULT, ExecutionRecord
+from app.evidence.archive import EvidenceInputs, build_archive
+from app.objects import keys
+from app.vault.redaction import NOTHING
+from tests.workers import rig
+from tests.workers.conftest import Open
+from workers.attester.dossier import Dossier, Incomplete, gather
+from workers.dispatcher import keeping
+from workers.foreman import Foreman
+from workers.streams import EVIDENCE, TRIAL, load
+
+NOW = datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC)
+
+
+async def leave(house: House, folder: Path, trial_id: str, execution_id: str, run_id: str) -> Result:
+    """Store what an execution leaves, as a dispatcher does."""
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "answer.txt").write_text("42")
+    (folder / "log").write_text('{"text": "hello"}\n')
+    kept = await keeping.keep(house.objects, execution_id, folder / "files", folder / "log", NOTHING)
+    record = ExecutionRecord(
+        execution_id=execution_id, trial_id=trial_id, evaluation_id="evl_x", run_id=run_id, execution=1, worker="wrk_a",
+        started_at=NOW, finished_at=NOW, outcome="scored", rewards={"reward": 1.0}, validity=rig.VALIDITY,
+        harness="0.26.0", harness_digest="sha256:" + "c" * 64, files_digest=kept.files_digest, files=1,
+        log_digest=kept.log_digest,
+    )  # fmt: skip
+    key, digest = await keeping.seal(house.objects, record)
+    return Result(key=key, digest=digest, harness=record.harness, harness_digest=record.harness_digest)
+
+
+async def completed(house: House, folder: Path) -> tuple[str, str]:
+    """A run with one scored trial, up to its owed evidence; the ids of the evaluation and of the execution."""
+    team, foreman = await rig.make_team(house), Foreman(house)
+    run_id = await rig.start_run(house, team)
+    await rig.settle(foreman)
+    [trial_id] = rig.trials_of(run_id)
+    execution_id = await rig.begin(house, team, trial_id)
+    result = await leave(house, folder, trial_id, execution_id, run_id)
+    score = trial.Score(execution_id=execution_id, rewards={"reward": 1.0}, validity=rig.VALIDITY, result=result)
+    await rig.do(house, TRIAL, trial_id, team, score)
+    await rig.settle(foreman)
+    return ids.derive("evaluation", run_id, 1), execution_id
+
+
+async def owed(house: House, evaluation_id: str) -> Installation | None:
+    state = (await load(house, EVIDENCE, ids.derive("evidence", evaluation_id, 1))).state
+    assert state is not None
+    return state.platform
+
+
+async def sealed(dossier: Dossier, path: Path) -> str:
+    inputs = EvidenceInputs(
+        provenance=dossier.provenance, sbom=b"{}", events=dossier.events, files=dossier.files
+    )
+    return (await build_archive(path, inputs)).sha256
+
+
+async def test_two_attesters_of_different_kinds_seal_the_same_archive(
+    house: House, open_another: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluation_id, _ = await completed(house, tmp_path / "left")
+    one = await gather(house, evaluation_id, await owed(house, evaluation_id))
+    other = msgspec.structs.replace(
+        await open_another(),
+        settings=msgspec.structs.replace(house.settings, instance="renamed"),
+        incarnation=uuid.uuid4(),
+    )
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "99.0")
+    two = await gather(other, evaluation_id, await owed(other, evaluation_id))
+    assert await sealed(one, tmp_path / "one") == await sealed(two, tmp_path / "two")
+    assert (one.provenance.platform.instance, one.provenance.platform.incarnation) == (
+        house.settings.instance, str(house.incarnation),
+    )  # fmt: skip
+
+
+async def test_evidence_that_was_owed_before_it_named_its_platform_is_sealed_too(house: House, tmp_path: Path) -> None:
+    evaluation_id, _ = await completed(house, tmp_path / "left")
+    [first, *_] = await rig.events_of(house, ids.derive("evidence", evaluation_id, 1))
+    assert isinstance(first, EvidenceOwed)
+    assert first.platform is not None
+    dossier = await gather(house, evaluation_id, None)
+    assert dossier.provenance.platform.version == "unknown"
+    await sealed(dossier, tmp_path / "archive")
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def rewrite(path: Path) -> None:
+    """Other bytes, as long as before and as readable."""
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"4", b"5").replace(b"hello", b"jello").replace(b"1.0", b"0.9"))
+    assert path.read_bytes() != content
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, shorten, rewrite], ids=["lost", "shortened", "rewritten"])
+@pytest.mark.parametrize("name", [RESULT, FILES, LOG])
+async def test_what_an_execution_stored_is_all_there_or_nothing_is_sealed(
+    name: str, harm: Callable[[Path], None], house: House, tmp_path: Path
+) -> None:
+    evaluation_id, execution_id = await completed(house, tmp_path / "left")
+    stored = Path(house.settings.home) / "objects" / keys.execution(execution_id, name)
+    before = hashlib.sha256(stored.read_bytes()).hexdigest()
+    stored.chmod(0o600)
+    harm(stored)
+    with pytest.raises((Incomplete, Exception), match=f"{name}") as refused:
+        await sealed(await gather(house, evaluation_id, await owed(house, evaluation_id)), tmp_path / "archive")
+    assert type(refused.value).__name__ in ("Incomplete", "SourceChanged")
+    assert not (tmp_path / "archive").exists()
+    assert before
