@@ -28,13 +28,13 @@ class Problem(Exception):
 
 
 class Api:
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, revisions: list[str]) -> None:
+        """`revisions`: gets the id of each that is made here, because each leaves an image on the engine."""
         self.client = httpx.AsyncClient(
             base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=httpx.Timeout(20, connect=5)
         )
         self.position = ""
-        self.revisions: list[str] = []
-        """All that were made here: each leaves an image on the engine."""
+        self.revisions = revisions
 
     async def close(self) -> None:
         await self.client.aclose()

@@ -25,11 +25,11 @@ class Engine:
         await self._client.aclose()
 
     async def sandboxes(self) -> list[dict[str, Any]]:
-        """The containers of the instance, in whatever state."""
+        """The containers of the installation, in whatever state."""
         return await self._get("containers/json", all="1", filters=json.dumps({"label": [self.label]}))
 
     async def left(self) -> list[str]:
-        """Everything that carries the instance's label: containers, networks, volumes."""
+        """Everything that carries the installation's label: containers, networks, volumes."""
         filters = json.dumps({"label": [self.label]})
         networks = await self._get("networks", filters=filters)
         volumes = (await self._get("volumes", filters=filters)).get("Volumes") or []
@@ -41,7 +41,7 @@ class Engine:
 
     @contextlib.asynccontextmanager
     async def happenings(self, *actions: str) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
-        """(action, execution) of what happens to the instance's containers from now on: create, start, kill, die, destroy."""
+        """(action, execution) of what happens to the installation's containers from now on: create, start, kill, die, destroy."""
         filters = json.dumps({"label": [self.label], "type": ["container"], "event": list(actions)})
         async with self._client.stream("GET", "/events", params={"filters": filters}, timeout=None) as answer:
             answer.raise_for_status()

@@ -55,6 +55,13 @@ class History:
     def trials(self) -> list[str]:
         return self.streams_with(TrialQueued)
 
+    def trials_of_run(self, run: str) -> list[str]:
+        return [
+            trial
+            for trial in self.trials
+            if isinstance(queued := self.streams[trial][0].event, TrialQueued) and queued.run_id == run
+        ]
+
     def executions(self, trial: str) -> list[TrialStarted]:
         return [one.event for one in self.of(trial, TrialStarted) if isinstance(one.event, TrialStarted)]
 
@@ -174,11 +181,7 @@ def _of_run(history: History, run: str) -> list[str]:
     first, last = history.streams[run][0].event, completed[0].event
     assert isinstance(first, RunRequested)
     assert isinstance(last, RunCompleted)
-    ends = [
-        history.end(trial)
-        for trial in history.trials
-        if isinstance(queued := history.streams[trial][0].event, TrialQueued) and queued.run_id == run
-    ]
+    ends = [history.end(trial) for trial in history.trials_of_run(run)]
     counted = tally(ends)
     never_made = first.evaluations * first.trials - counted.trials  # of a run that was cancelled while it was expanded
     expected = msgspec.structs.replace(

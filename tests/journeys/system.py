@@ -22,6 +22,7 @@ from app.local import child, state
 from tests.journeys.api import Api
 from tests.journeys.engine import Engine
 from workers.builder.build.buildx import REPOSITORY
+from workers.dispatcher.runtimes.docker_sandbox import LABEL
 
 ROOT = Path(__file__).parents[2]
 LEASE_SECONDS = 3.0
@@ -85,11 +86,16 @@ class System:
             assert time.monotonic() < deadline, f"it is not ready: {self.log.read_text()[-2000:]}"
             await asyncio.sleep(0.05)
         connection = await self.connect()
+        installation = await connection.fetchval("select id from seatrial.installation")
+        await connection.close()
+        self.engine.label = f"{LABEL}instance={installation}"
+        revisions = self._api.revisions if self._api is not None else []
+        connection = await self.connect()
         try:
             self.engine.belongs_to(str(await connection.fetchval("select id from seatrial.installation")))
         finally:
             await connection.close()
-        self._api = Api(found.url, state.key_file(self.home).read_text().strip())
+        self._api = Api(found.url, state.key_file(self.home).read_text().strip(), revisions)
 
     async def stop(self) -> None:
         """As `seatrial down` does."""
@@ -112,6 +118,15 @@ class System:
         for revision in revisions:
             await self.engine.remove_image(f"{REPOSITORY}/{revision}")
         await self.engine.close()
+
+    async def die(self) -> None:
+        """As in a power cut: the supervisor is killed, and all of its children end with it. `start` starts it again."""
+        everything = [self.supervisor, *descendants(self.supervisor)]
+        send(self.supervisor, signal.SIGKILL)
+        assert self._popen is not None
+        self._popen.wait()
+        while any(is_alive(pid) for pid in everything):
+            await asyncio.sleep(0.02)
 
     @property
     def api(self) -> Api:
