@@ -1,7 +1,6 @@
 """What the API shows: the resources, as Structs of their own, so that a view may change without changing the contract."""
 
 import datetime
-from typing import Any
 
 import msgspec
 
@@ -10,7 +9,6 @@ from app.bus.logs import LogChunk
 from app.domain.agents import Agent
 from app.domain.events import Image, Tally, Validity
 from app.domain.failures import Failure
-from app.queries import evaluations, revisions, runs, scores, tasks, trials
 
 
 class Listed[T](msgspec.Struct, frozen=True, kw_only=True):
@@ -276,80 +274,3 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 class Alive(msgspec.Struct, frozen=True):
     alive: bool = True
-
-
-def score(row: scores.Score | None) -> Score | None:
-    if row is None:
-        return None
-    return shape(Score, row, coverage=row.coverage, pass_at_1=row.pass_at(1) if row.scored else None)
-
-
-def task(row: tasks.Task) -> Task:
-    return shape(Task, row)
-
-
-def revision(row: revisions.Revision) -> Revision:
-    return shape(
-        Revision,
-        row,
-        message=row.text.get("message"),
-        errors=_pack_errors(row.text.get("errors")),
-        warnings=_strings(row.text.get("warnings")),
-        warning_count=row.warnings,
-        events_url=f"/v1/revisions/{row.id}/events",
-        logs_url=f"/v1/revisions/{row.id}/logs",
-    )
-
-
-def run(row: runs.Run) -> Run:
-    url = f"/v1/runs/{row.id}"
-    return shape(
-        Run,
-        row,
-        counts=shape(Counts, row),
-        score=score(row.score),
-        url=url,
-        events_url=f"{url}/events",
-        logs_url=f"{url}/logs",
-        archive_url=f"{url}/archive",
-    )
-
-
-def evaluation(row: evaluations.Evaluation) -> Evaluation:
-    return shape(
-        Evaluation,
-        row,
-        counts=shape(Counts, row),
-        score=score(row.score),
-        archive_url=f"/v1/evaluations/{row.id}/archive",
-    )
-
-
-def trial(row: trials.Trial) -> Trial:
-    url = f"/v1/trials/{row.id}"
-    return shape(
-        Trial,
-        row,
-        timings_ms=row.result.timings_ms if row.result else {},
-        events_url=f"{url}/events",
-        logs_url=f"{url}/logs",
-        artifacts_url=f"{url}/artifacts",
-    )
-
-
-def execution(row: trials.Execution) -> Execution:
-    return shape(Execution, row)
-
-
-def shape[T: msgspec.Struct](kind: type[T], row: msgspec.Struct, **given: Any) -> T:
-    """A Struct with what is given, and the fields of `row` of the same names."""
-    taken = {name: getattr(row, name) for name in kind.__struct_fields__ if name not in given}
-    return kind(**taken, **given)
-
-
-def _pack_errors(text: str | None) -> tuple[PackError, ...]:
-    return msgspec.json.decode(text, type=tuple[PackError, ...]) if text else ()
-
-
-def _strings(text: str | None) -> tuple[str, ...]:
-    return msgspec.json.decode(text, type=tuple[str, ...]) if text else ()

@@ -13,7 +13,7 @@ from app.commands.refusals import not_found
 from app.domain.execution import FILES, StoredFile
 from app.evidence import archive as archives
 from app.evidence import manifest
-from app.http import answers, downloads, members, waiting
+from app.http import answers, downloads, members, shapes, waiting
 from app.http.access import needs
 from app.http.given import Given
 from app.http.hub import Hub
@@ -54,7 +54,7 @@ async def list_artifacts(
     return answers.Artifacts(
         execution_id=found.id,
         items=tuple(
-            answers.shape(answers.Artifact, file, url=f"{base}/{downloads.path_of(file.path)}?execution={found.number}")
+            shapes.shape(answers.Artifact, file, url=f"{base}/{downloads.path_of(file.path)}?execution={found.number}")
             for file in files
         ),
     )

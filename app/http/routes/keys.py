@@ -11,7 +11,7 @@ from app.access import Permission, Role, allows, rows
 from app.boot import House
 from app.commands import keys as commands
 from app.commands.caller import Caller, permission_of
-from app.http import answers
+from app.http import answers, shapes
 from app.http.access import needs
 from app.http.given import Given
 from app.http.problems import ProblemRaised
@@ -56,7 +56,7 @@ async def list_keys(
     if page_token is not None and not (page_token.startswith("key_") and page_token.isascii()):
         raise ProblemRaised(400, "page_token_invalid", "this page token is not one of this list")
     found = await rows.list_keys(house.pool, team=caller.team, after=page_token or "", limit=size + 1)
-    items = tuple(answers.shape(answers.Key, row) for row in found[:size])
+    items = tuple(shapes.shape(answers.Key, row) for row in found[:size])
     return answers.Listed(items=items, next_page_token=items[-1].id if len(found) > size else None)
 
 

@@ -11,7 +11,7 @@ from app.boot import House
 from app.commands import revisions as commands
 from app.commands.caller import Caller, permission_of
 from app.commands.refusals import not_found
-from app.http import answers, waiting
+from app.http import answers, shapes, waiting
 from app.http.access import needs
 from app.http.given import Given
 from app.http.hub import Hub
@@ -41,13 +41,13 @@ async def list_tasks(
 ) -> answers.Listed[answers.Task]:
     """The tasks of the team, newest first."""
     page = await tasks.page(house.pool, caller.team, page_size=size_of(page_size), page_token=page_token)
-    return answers.Listed(items=tuple(map(answers.task, page.items)), next_page_token=page.next_page_token)
+    return answers.Listed(items=tuple(map(shapes.task, page.items)), next_page_token=page.next_page_token)
 
 
 @get("/v1/tasks/{task:str}", opt=needs(READ, views=tasks.VIEWS), tags=["tasks"], operation_id="getTask")
 async def get_task(house: Given[House], caller: Given[Caller], task: FromPath[str]) -> answers.Task:
     """A task by its name or id."""
-    return answers.task(await _task(house, caller, task))
+    return shapes.task(await _task(house, caller, task))
 
 
 @get(
@@ -73,7 +73,7 @@ async def list_revisions(
         page_size=size_of(page_size),
         page_token=page_token,
     )
-    return answers.Listed(items=tuple(map(answers.revision, page.items)), next_page_token=page.next_page_token)
+    return answers.Listed(items=tuple(map(shapes.revision, page.items)), next_page_token=page.next_page_token)
 
 
 @post(
@@ -123,7 +123,7 @@ async def get_revision(
     """A revision by its id. `Prefer: wait=N` answers when it is ready or rejected, or after N seconds."""
 
     waited = await _waited(request, house, caller, hub, revision)
-    return Response(answers.revision(waited.row), headers=waited.headers)
+    return Response(shapes.revision(waited.row), headers=waited.headers)
 
 
 async def _waited(

@@ -17,7 +17,7 @@ from app.commands.refusals import not_found
 from app.domain import policy
 from app.domain.agents import Agent as DomainAgent
 from app.domain.agents import Json
-from app.http import answers, waiting
+from app.http import answers, shapes, waiting
 from app.http.access import needs
 from app.http.given import Given
 from app.http.hub import Hub
@@ -130,7 +130,7 @@ async def list_runs(
         page_token=page_token,
         private=True,
     )
-    return answers.Listed(items=tuple(map(answers.run, page.items)), next_page_token=page.next_page_token)
+    return answers.Listed(items=tuple(map(shapes.run, page.items)), next_page_token=page.next_page_token)
 
 
 @get("/v1/runs/{run:str}", opt=needs(READ, views=runs.VIEWS, waits=True), tags=["runs"], operation_id="getRun")
@@ -149,7 +149,7 @@ async def get_run(
     waited = await waiting.until(
         request, hub, caller.team, read, of=lambda row: row.id, ended=_ended, types=ENDS, views=runs.VIEWS
     )
-    return Response(answers.run(waited.row), headers=waited.headers)
+    return Response(shapes.run(waited.row), headers=waited.headers)
 
 
 @post(
@@ -210,7 +210,7 @@ async def list_evaluations(
         page_size=size_of(page_size),
         page_token=page_token,
     )
-    return answers.Listed(items=tuple(map(answers.evaluation, page.items)), next_page_token=page.next_page_token)
+    return answers.Listed(items=tuple(map(shapes.evaluation, page.items)), next_page_token=page.next_page_token)
 
 
 @get(
@@ -238,7 +238,7 @@ async def list_trials(
         page_token=page_token,
         private=True,
     )
-    return answers.Listed(items=tuple(map(answers.trial, page.items)), next_page_token=page.next_page_token)
+    return answers.Listed(items=tuple(map(shapes.trial, page.items)), next_page_token=page.next_page_token)
 
 
 async def run_of(house: House, caller: Caller, reference: str) -> runs.Run:

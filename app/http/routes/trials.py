@@ -12,7 +12,7 @@ from app.boot import House
 from app.commands import trials as commands
 from app.commands.caller import Caller, permission_of
 from app.commands.refusals import not_found
-from app.http import answers
+from app.http import answers, shapes
 from app.http.access import needs
 from app.http.given import Given
 from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
@@ -36,7 +36,7 @@ class Executions(msgspec.Struct, frozen=True, kw_only=True):
 )
 async def get_evaluation(house: Given[House], caller: Given[Caller], evaluation: FromPath[str]) -> answers.Evaluation:
     """An evaluation by its id, or a prefix of it that is the only one."""
-    return answers.evaluation(await evaluation_of(house, caller, evaluation))
+    return shapes.evaluation(await evaluation_of(house, caller, evaluation))
 
 
 @get(
@@ -63,13 +63,13 @@ async def list_trials(
         page_token=page_token,
         private=True,
     )
-    return answers.Listed(items=tuple(map(answers.trial, page.items)), next_page_token=page.next_page_token)
+    return answers.Listed(items=tuple(map(shapes.trial, page.items)), next_page_token=page.next_page_token)
 
 
 @get("/v1/trials/{trial:str}", opt=needs(READ, views=trials.VIEWS), tags=["runs"], operation_id="getTrial")
 async def get_trial(house: Given[House], caller: Given[Caller], trial: FromPath[str]) -> answers.Trial:
     """A trial by its id, or a prefix of it that is the only one."""
-    return answers.trial(await trial_of(house, caller, trial))
+    return shapes.trial(await trial_of(house, caller, trial))
 
 
 @get(
@@ -80,7 +80,7 @@ async def get_trial(house: Given[House], caller: Given[Caller], trial: FromPath[
 )
 async def list_executions(house: Given[House], caller: Given[Caller], trial: FromPath[str]) -> Executions:
     """Every try of a trial, all kept."""
-    return Executions(items=tuple(map(answers.execution, await executions_of(house, caller, trial))))
+    return Executions(items=tuple(map(shapes.execution, await executions_of(house, caller, trial))))
 
 
 @post(
