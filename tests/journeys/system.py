@@ -22,7 +22,7 @@ from app.local import child, state
 from tests.journeys.api import Api
 from tests.journeys.engine import Engine
 from workers.builder.build.buildx import REPOSITORY
-from workers.dispatcher.runtimes.docker_sandbox import LABEL
+from workers.dispatcher.runtimes.docker_container import LABEL
 
 ROOT = Path(__file__).parents[2]
 LEASE_SECONDS = 3.0
