@@ -12,6 +12,7 @@ ordinal, so "version 0 is taken" means "made already", and a crash between the t
 
 import asyncio
 from collections.abc import Sequence
+from importlib import metadata
 
 import msgspec
 import structlog
@@ -21,6 +22,7 @@ from app.boot import House, open_house
 from app.bus.cancels import send_cancel
 from app.domain import evaluation, evidence, policy, run, trial
 from app.domain.events import (
+    Installation,
     RunCancelRequested,
     RunRequested,
     Tally,
@@ -136,9 +138,10 @@ class Foreman:
                     meta = Meta(actor=NAME, correlation=row["run_id"])
                     units.append(unit_of("evaluation", row["id"], row["team"], 1, _wanted(drafts), meta))
                     evidence_id = ids.derive("evidence", row["id"], 1)
-                    owed = evidence.decide(
-                        None, evidence.Owe(evaluation_id=row["id"], run_id=row["run_id"]), self.house.clock.now()
+                    owe = evidence.Owe(
+                        evaluation_id=row["id"], run_id=row["run_id"], platform=_installation(self.house)
                     )
+                    owed = evidence.decide(None, owe, self.house.clock.now())
                     work = (NewWork(id=evidence_id, kind="evidence", due_at=row["now"]),)
                     units.append(unit_of("evidence", evidence_id, row["team"], 0, _wanted(owed), meta, work=work))
                 await self._append(connection, units, made_already=True)
@@ -271,6 +274,14 @@ def _children(run_id: str, team: str, state: run.Run, ordinal: int, member: run.
         waiting = NewWork(id=trial_id, kind="trial", priority=state.priority)
         units.append(unit_of("trial", trial_id, team, 0, (Draft(queued),), meta, work=(waiting,)))
     return units
+
+
+def _installation(house: House) -> Installation:
+    return Installation(
+        version=metadata.version("seatrial"),
+        instance=house.settings.instance,
+        incarnation=str(house.incarnation),
+    )
 
 
 def _wanted(drafts: tuple[Draft, ...] | Refused) -> tuple[Draft, ...]:

@@ -4,7 +4,7 @@ import datetime
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -44,6 +44,8 @@ def text(value: Any) -> str:
         return number(value)
     if isinstance(value, dict):
         return " ".join(f"{key}={text(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(text(one) for one in cast(list[Any], value)) or "none"
     return str(value)
 
 

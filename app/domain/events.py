@@ -260,6 +260,9 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True):
     """Processes of the agent that were still alive before grading, and were ended."""
     verifier_exit_code: int | None = None
     out_of_memory: bool = False
+    unenforced: tuple[str, ...] = ()
+    """What the engine could not hold: limits that the pack declares (`storage_mb`), and `private_addresses` when a sandbox
+    with public egress also reaches those of the host's own networks."""
 
 
 @event("trial.scored")
@@ -303,12 +306,24 @@ class TrialCancelled(Event, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- evidence: what proves an evaluation
 
 
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """Who vouches for an evaluation: as it was when that completed, whoever seals the archive later."""
+
+    version: str
+    """Of Seatrial."""
+    instance: str
+    """The installation's name."""
+    incarnation: str
+    """Of the event log."""
+
+
 @event("evidence.owed")
 class EvidenceOwed(Event, frozen=True, kw_only=True):
     """Written with evaluation.completed, in one transaction."""
 
     evaluation_id: str
     run_id: str
+    platform: Installation | None = None
 
 
 @event("evidence.started")

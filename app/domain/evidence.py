@@ -7,7 +7,7 @@ from typing import assert_never
 import msgspec
 
 from app.domain import policy
-from app.domain.events import EvidenceFailed, EvidenceOwed, EvidenceSealed, EvidenceStarted
+from app.domain.events import EvidenceFailed, EvidenceOwed, EvidenceSealed, EvidenceStarted, Installation
 from app.domain.failures import Failure
 from app.domain.refusal import Refused
 from app.domain.registry import Draft, Event
@@ -23,13 +23,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     evaluation_id: str
     run_id: str
+    platform: Installation | None = None
     attempt: int = 0
 
 
 def evolve(state: Evidence | None, happened: Event) -> Evidence | None:
     match happened:
         case EvidenceOwed():
-            return Evidence(status=Status.OWED, evaluation_id=happened.evaluation_id, run_id=happened.run_id)
+            return Evidence(
+                status=Status.OWED,
+                evaluation_id=happened.evaluation_id,
+                run_id=happened.run_id,
+                platform=happened.platform,
+            )
         case _ if state is None:
             return state
         case EvidenceStarted():
@@ -45,6 +51,7 @@ def evolve(state: Evidence | None, happened: Event) -> Evidence | None:
 class Owe(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_id: str
     run_id: str
+    platform: Installation | None = None
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,23 +1,26 @@
 """What the log and the object store know of one evaluation, as the inputs of its archive.
 
 Only what can no longer change goes in: run.requested, the revision up to revision.ready, the evaluation and its trials
-whole. So two attesters at different times make the same archive.
+whole, the platform as evidence.owed has it. So two attesters make the same archive, at different times, of different
+versions or in different lives of the log.
 """
 
 import datetime
+import hashlib
 from collections.abc import AsyncIterable, Sequence
-from importlib import metadata
 
 import asyncpg
 import msgspec
 
 from app import ids
 from app.boot import House
+from app.domain import execution as stored_execution
 from app.domain.events import (
     EvaluationCompleted,
     EvaluationCreated,
     ExecutionFailed,
     Image,
+    Installation,
     Result,
     RevisionReady,
     RevisionUploaded,
@@ -42,10 +45,17 @@ from app.evidence.provenance import (
     TrialRecord,
 )
 from app.objects import keys
-from app.objects.port import ObjectStore
+from app.objects.port import ObjectMissing, ObjectStore
 from workers.statements import statement
 
 LISTING = msgspec.json.Decoder(tuple[StoredFile, ...])
+RECORD = msgspec.json.Decoder(stored_execution.ExecutionRecord)
+UNKNOWN = Installation(version="unknown", instance="unknown", incarnation="unknown")
+"""Who vouches for what was owed before evidence.owed said so."""
+
+
+class Incomplete(Exception):
+    """The object store lacks what an execution stored before its event, or holds other bytes. Restore it from a copy."""
 
 
 class ProofLine(msgspec.Struct, frozen=True):
@@ -101,8 +111,8 @@ class _End(msgspec.Struct, frozen=True):
     result: Result | None = None
 
 
-async def gather(house: House, evaluation_id: str) -> Dossier:
-    """Raises what the log and the object store raise when they are away."""
+async def gather(house: House, evaluation_id: str, platform: Installation | None) -> Dossier:
+    """Raises Incomplete, and what the log and the object store raise when they are away."""
     created, trials = await _evaluation(house, evaluation_id)
     wanted = {created.run_id: 1, created.revision_id: None, evaluation_id: None} | dict.fromkeys(trials)
     rows = await house.pool.fetch(
@@ -121,7 +131,7 @@ async def gather(house: House, evaluation_id: str) -> Dossier:
         for execution in record.executions:
             files += await _files(house.objects, ordinal, execution)
     return Dossier(
-        provenance=_provenance(house, evaluation_id, streams, created, records),
+        provenance=_provenance(platform or UNKNOWN, evaluation_id, streams, created, records),
         events=b"".join(_line(row) for row in rows if row["position"] in kept),
         files=tuple(files),
         image=created.image,
@@ -223,18 +233,34 @@ async def _files(objects: ObjectStore, ordinal: int, execution: ExecutionRecord)
     """What an execution left, if an event names its result: what a lost worker stored later is nobody's evidence."""
     if execution.result_digest is None:
         return []
+    result = await _read(objects, execution, RESULT, execution.result_digest)
+    record = RECORD.decode(result)
+    listing = await _read(objects, execution, FILES, record.files_digest)
     files: list[EvidenceFile] = []
-    for name in (RESULT, FILES, LOG):
+    for name, digest in ((RESULT, execution.result_digest), (FILES, record.files_digest), (LOG, record.log_digest)):
         key = keys.execution(execution.execution_id, name)
         stored = await objects.stat(key)
-        if stored is not None:
-            files.append(_file(objects, ordinal, execution.number, name, key, stored.sha256, stored.size_bytes))
-    listing = b"".join([chunk async for chunk in objects.open(keys.execution(execution.execution_id, FILES))])
+        if stored is None:
+            raise Incomplete(f"{key} is missing")
+        sha256 = digest.removeprefix("sha256:")  # build_archive holds the bytes to it
+        files.append(_file(objects, ordinal, execution.number, name, key, sha256, stored.size_bytes))
     for one in LISTING.decode(listing):
         key = keys.blob(one.sha256)
         path = f"files/{one.path}"
         files.append(_file(objects, ordinal, execution.number, path, key, one.sha256, one.size_bytes))
     return files
+
+
+async def _read(objects: ObjectStore, execution: ExecutionRecord, name: str, digest: str) -> bytes:
+    """A document of an execution. Raises Incomplete when it is not what the log, or its record, says it is."""
+    key = keys.execution(execution.execution_id, name)
+    try:
+        content = b"".join([chunk async for chunk in objects.open(key)])
+    except ObjectMissing as error:
+        raise Incomplete(f"{key} is missing") from error
+    if "sha256:" + hashlib.sha256(content).hexdigest() != digest:
+        raise Incomplete(f"{key} holds other bytes than were stored")
+    return content
 
 
 def _file(objects: ObjectStore, ordinal: int, number: int, name: str, key: str, sha256: str, size: int) -> EvidenceFile:
@@ -245,7 +271,7 @@ def _file(objects: ObjectStore, ordinal: int, number: int, name: str, key: str, 
 
 
 def _provenance(
-    house: House,
+    platform: Installation,
     evaluation_id: str,
     streams: dict[str, _Stream],
     created: EvaluationCreated,
@@ -263,11 +289,7 @@ def _provenance(
         ordinal=created.ordinal,
         outcome=completed.outcome,
         tally=completed.tally,
-        platform=Platform(
-            version=metadata.version("seatrial"),
-            instance=house.settings.instance,
-            incarnation=str(house.incarnation),
-        ),
+        platform=Platform(**msgspec.structs.asdict(platform)),
         pack=PackRecord(
             task_id=created.task_id,
             revision_id=created.revision_id,

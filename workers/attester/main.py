@@ -14,9 +14,9 @@ from app.domain.failures import Failure, Phase, failure
 from app.evidence.archive import EvidenceInputs, SourceChanged, build_archive
 from app.evidence.sbom import SbomInputs, render
 from app.images.packages import Inventory
-from app.objects.port import CHUNK_BYTES, StoreError
+from app.objects.port import CHUNK_BYTES, ObjectCorrupt, ObjectMissing, StoreError
 from app.settings import Settings
-from workers.attester.dossier import Dossier, gather
+from workers.attester.dossier import Dossier, Incomplete, gather
 from workers.builder.build.port import Backend, BuildFailure
 from workers.inventory import Inventories
 from workers.lease import Crew, Lease
@@ -64,17 +64,17 @@ class Attester:
 
     async def _seal(self, state: evidence.Evidence) -> evidence.Seal | evidence.Fail:
         try:
-            return await self._archive(state.evaluation_id)
+            return await self._archive(state)
         except BuildFailure as error:
             return evidence.Fail(failure=failure(error.code, phase=Phase.COLLECT), message=error.message)
-        except SourceChanged as error:
+        except (SourceChanged, Incomplete, ObjectMissing, ObjectCorrupt) as error:
             return evidence.Fail(failure=failure("store.corrupt", phase=Phase.COLLECT), message=str(error))
         except StoreError as error:
             message = f"the object store: {type(error).__name__}"
             return evidence.Fail(failure=failure("store.unavailable", phase=Phase.COLLECT), message=message)
 
-    async def _archive(self, evaluation_id: str) -> evidence.Seal:
-        dossier = await gather(self.house, evaluation_id)
+    async def _archive(self, state: evidence.Evidence) -> evidence.Seal:
+        dossier = await gather(self.house, state.evaluation_id, state.platform)
         inventory = await self.inventories.of(dossier.image.reference, dossier.image.digest)
         with tempfile.TemporaryDirectory(prefix="seatrial-evidence-") as scratch:
             path = Path(scratch) / "archive"

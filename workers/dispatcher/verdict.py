@@ -90,6 +90,7 @@ def validity(seen: TrialObservation, *, executions: int, pinned: bool) -> Validi
         strays_killed=sum(facts.strays_killed for facts in seen.verifiers),
         verifier_exit_code=codes[-1] if codes else None,
         out_of_memory=seen.oom_kills > 0,
+        unenforced=effective.unenforced if effective else (),
     )
 
 
