@@ -28,6 +28,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """postgresql://… of an external server. Empty: embedded."""
     nats_url: str = ""
     """nats://… of an external server. Empty: embedded."""
+    nats_relay_url: str = ""
+    """The same servers with the relay's own user, the only one who should be allowed to publish events. Empty: nats_url."""
     objects_url: str = ""
     """file:///folder or s3://bucket/prefix?endpoint=…&region=…. Empty: `<home>/objects`."""
     docker_host: str = ""

@@ -49,7 +49,7 @@ RESTORED = "log.restored"
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Relay until `stop` is set, whatever is away."""
-    async with Bus(settings.nats_url, name="seatrial relay") as bus:
+    async with Bus(settings.nats_relay_url or settings.nats_url, name="seatrial relay") as bus:
         await Relay(settings.database_url, bus, instance=settings.instance).run(stop)
 
 

@@ -17,6 +17,11 @@ READY_SECONDS = 300.0
 LEASE_SECONDS = 20.0
 
 
+RELAY, WORKER = "relay", "worker"
+WITHHELD = ["seatrial.events.>", "$JS.API.STREAM.DELETE.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>"]
+"""Subjects that only the relay's user publishes on: an event that others put on the stream would stop the relay."""
+
+
 class Nats:
     """One server on one data folder. `start` and `stop` block; call them from a thread that lives as long as the server.
 
@@ -35,8 +40,23 @@ class Nats:
 
     @property
     def url(self) -> str:
-        """With its token: for a file of mode 0600 or a child's environment, never for a log or an argument."""
-        return f"nats://{(self._folder / 'token').read_text().strip()}@127.0.0.1:{self._port}"
+        """Of the user who may do everything, the relay's; with its password: for a file of mode 0600 or a child's
+        environment, never for a log or an argument."""
+        return self._url(RELAY)
+
+    @property
+    def worker_url(self) -> str:
+        """Of the user for everybody else, who may not publish events, nor take any away."""
+        return self._url(WORKER)
+
+    def _url(self, user: str) -> str:
+        return f"nats://{user}:{self._secret(user)}@127.0.0.1:{self._port}"
+
+    def _secret(self, user: str) -> str:
+        path = self._folder / f"{user}-password"
+        if not path.exists():
+            child.write_private(path, secrets.token_urlsafe(24))
+        return path.read_text().strip()
 
     @property
     def port(self) -> int:
@@ -76,14 +96,15 @@ class Nats:
         return self._asked_port
 
     def _configure(self) -> None:
-        token = self._folder / "token"
-        if not token.exists():
-            child.write_private(token, secrets.token_urlsafe(24))
         sync = f'  sync_interval: "{self._sync_interval}"\n' if self._sync_interval else ""
         child.write_private(
             self._folder / "nats.conf",
             f'listen: "127.0.0.1:{self._port}"\n'
-            f'authorization {{ token: "{token.read_text().strip()}" }}\n'
+            "authorization { users: [\n"
+            f'  {{ user: {RELAY}, password: "{self._secret(RELAY)}" }}\n'
+            f'  {{ user: {WORKER}, password: "{self._secret(WORKER)}", permissions: {{\n'
+            f"    publish: {{ deny: {json.dumps(WITHHELD)} }} }} }}\n"
+            "] }\n"
             f"max_payload: 1MB\n"
             f"jetstream {{\n"
             f"  store_dir: {json.dumps(str(self._folder))}\n"

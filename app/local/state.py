@@ -3,7 +3,7 @@
 lock           held by the supervisor while it lives: who runs is a question to the kernel, never to a pid file
 state.json     a State, replaced at every change; for `seatrial status` and for the command line to find the API
 database-url   the URLs with their secrets, for children and operator commands
-nats-url
+nats-url, nats-relay-url
 """
 
 import contextlib

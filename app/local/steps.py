@@ -49,7 +49,7 @@ def environment_of(settings: Settings, base: Mapping[str, str]) -> dict[str, str
     files = state.run_folder(settings.home_path)
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)
-        if field.name in ("database_url", "nats_url"):
+        if field.name in ("database_url", "nats_url", "nats_relay_url"):
             if value:
                 result[f"{PREFIX}{field.name.upper()}_FILE"] = str(files / field.name.replace("_", "-"))
         elif value != field.default:
@@ -101,7 +101,7 @@ def start_nats(
 
 
 def prepare_schema(database_url: str, nats_url: str, home: Path, report: Report) -> None:
-    write_urls(home, database_url, nats_url)
+    write_urls(home, {"database-url": database_url, "nats-url": nats_url, "nats-relay-url": nats_url})
     with report.step("schema") as step:
         try:
             asyncio.run(migrate(database_url))
@@ -147,8 +147,9 @@ async def _audit(connection: OneConnection, rows: tuple[RowMade, ...]) -> None:
         raise LocalError(f"The log refused the first key ({refused[0].refusal}); see the database's log.")
 
 
-def write_urls(home: Path, database_url: str, nats_url: str) -> None:
-    for name, url in (("database-url", database_url), ("nats-url", nats_url)):
+def write_urls(home: Path, urls: Mapping[str, str]) -> None:
+    """Each as a private file of its name: database-url, nats-url, nats-relay-url."""
+    for name, url in urls.items():
         path = state.run_folder(home) / name
         if not path.exists() or path.read_text() != url:
             child.write_private(path, url)
@@ -173,6 +174,7 @@ def chosen(settings: Settings, home: Path, docker_host: str, http_port: int) -> 
         home=str(home),
         database_url=(files / "database-url").read_text(),
         nats_url=(files / "nats-url").read_text(),
+        nats_relay_url=(files / "nats-relay-url").read_text(),
         objects_url=settings.objects,
         docker_host=docker_host,
         harness_home=str(settings.harness_path),

@@ -19,6 +19,7 @@ import msgspec
 from app.local import child, engine, harness, state
 from app.local.docker_packages import Ask
 from app.local.errors import AlreadyRunning, LocalError, ServerFailed, ToolMissing
+from app.local.nats import Nats
 from app.local.process import available
 from app.local.report import End, Message, Report
 from app.local.steps import (
@@ -77,8 +78,15 @@ def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: 
         facts = msgspec.structs.replace(facts, url=values.base_url, engine=found.host)
 
         def environment() -> Mapping[str, str]:
-            urls = {name: server.url for name, server in servers.items()}
-            write_urls(home, urls.get("postgres", database_url), urls.get("nats", nats_url))
+            postgres, nats = servers.get("postgres"), servers.get("nats")
+            write_urls(
+                home,
+                {
+                    "database-url": postgres.url if postgres else database_url,
+                    "nats-url": nats.worker_url if isinstance(nats, Nats) else nats_url,
+                    "nats-relay-url": nats.url if nats else settings.nats_relay_url or nats_url,
+                },
+            )
             return environment_of(values, os.environ)
 
         def changed() -> None:

@@ -1,5 +1,6 @@
 """Embedded NATS: one owner a folder, no orphan, a start after every end."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import nats.errors
 import pytest
 from nats import connect
 
+from app.bus.topology import ensure
 from app.local import nats as module
 from app.local.errors import PortTaken, StoreInUse
 from app.local.nats import Nats
@@ -77,18 +79,41 @@ async def test_nothing_survives_a_killed_supervisor(folder: Path, program) -> No
         again.stop()
 
 
-async def test_only_the_token_opens_the_door(server: Nats, folder: Path) -> None:
-    for name in ("token", "nats.conf"):
+async def test_only_the_password_opens_the_door(server: Nats, folder: Path) -> None:
+    for name in ("relay-password", "worker-password", "nats.conf"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     with pytest.raises((nats.errors.Error, OSError)):
-        await connect(server.url.replace((folder / "token").read_text(), "wrong"), allow_reconnect=False)
+        await connect(server.url.replace((folder / "relay-password").read_text(), "wrong"), allow_reconnect=False)
 
 
 def test_no_secret_in_arguments_environment_or_log(server: Nats, folder: Path) -> None:
-    secret = (folder / "token").read_text().encode()
-    for name in ("cmdline", "environ"):
-        assert secret not in Path(f"/proc/{server.pid}/{name}").read_bytes()
-    assert secret not in server.log.read_bytes()
+    for user in ("relay", "worker"):
+        secret = (folder / f"{user}-password").read_text().encode()
+        for name in ("cmdline", "environ"):
+            assert secret not in Path(f"/proc/{server.pid}/{name}").read_bytes()
+        assert secret not in server.log.read_bytes()
+
+
+async def test_only_the_relays_user_publishes_events_or_takes_them_away(server: Nats) -> None:
+    await ensure(server.url)
+    refused: list[Exception] = []
+
+    async def on_error(error: Exception) -> None:
+        refused.append(error)
+
+    worker = await connect(server.worker_url, error_cb=on_error)
+    try:
+        await worker.publish("seatrial.events.team.run.x.run.requested", b"{}")
+        await worker.publish("$JS.API.STREAM.PURGE.EVENTS", b"")
+        await worker.publish("seatrial.logs.team.trial.x", b"{}")
+        await worker.flush()
+        await asyncio.sleep(0.1)
+        assert len(refused) == 2
+        assert all("permissions violation" in str(error).lower() for error in refused)
+        state = (await worker.jetstream().stream_info("EVENTS")).state
+        assert state.messages == 0
+    finally:
+        await worker.close()
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_named(folder: Path) -> None:

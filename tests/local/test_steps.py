@@ -16,14 +16,16 @@ def test_a_child_loads_the_very_settings_that_it_was_given(tmp_path: Path) -> No
         home=str(tmp_path),
         instance="here",
         database_url="postgresql://user:secret@127.0.0.1:5/base",
-        nats_url="nats://token@127.0.0.1:6",
+        nats_url="nats://worker:token@127.0.0.1:6",
+        nats_relay_url="nats://relay:token@127.0.0.1:6",
         http_port=1234,
         slots=7,
         lease_seconds=1.5,
         log_json=True,
     )
     (tmp_path / "run").mkdir()
-    steps.write_urls(tmp_path, given.database_url, given.nats_url)
+    urls = {"database-url": given.database_url, "nats-url": given.nats_url, "nats-relay-url": given.nats_relay_url}
+    steps.write_urls(tmp_path, urls)
     environment = steps.environment_of(given, {"PATH": "/bin", "SEATRIAL_SLOTS": "99", "SEATRIAL_DATABASE_URL": "old"})
     assert load(environment) == given
     assert environment["PATH"] == "/bin"
@@ -33,13 +35,13 @@ def test_a_child_loads_the_very_settings_that_it_was_given(tmp_path: Path) -> No
 
 def test_the_urls_are_the_owners_alone_and_written_only_when_they_change(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    steps.write_urls(tmp_path, "one", "two")
+    steps.write_urls(tmp_path, {"database-url": "one", "nats-url": "two"})
     path = tmp_path / "run" / "database-url"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     before = path.stat().st_ino
-    steps.write_urls(tmp_path, "one", "two")
+    steps.write_urls(tmp_path, {"database-url": "one", "nats-url": "two"})
     assert path.stat().st_ino == before
-    steps.write_urls(tmp_path, "three", "two")
+    steps.write_urls(tmp_path, {"database-url": "three", "nats-url": "two"})
     assert path.read_text() == "three"
 
 

@@ -100,7 +100,8 @@ def test_up_status_and_down(home: Home) -> None:
 
     secrets = [
         (home.folder / "postgres" / "password").read_bytes(),
-        (home.folder / "nats" / "token").read_bytes(),
+        (home.folder / "nats" / "relay-password").read_bytes(),
+        (home.folder / "nats" / "worker-password").read_bytes(),
         (home.folder / "keys" / "local-admin").read_bytes().strip(),
     ]
     for pid in home.pids():
