@@ -230,16 +230,17 @@ def _followed(script: re.Match[str]) -> str:
     """The same command, with a reader beside it that copies the file to our output as it grows.
 
     The script itself stays in the foreground and writes to the file as before: through a pipe (`| tee`) it would run
-    differently, and a process that it leaves behind would keep the pipe open. The reader ends by a line on its own
-    descriptor; where bash cannot set it up, the command runs alone.
+    differently, and a process that it leaves behind would keep the pipe open. The reader ends when its input closes, not
+    by a line on it: `read -t` can lose what comes in the moment of its timeout. Where bash cannot set the reader up, the
+    command runs alone.
     """
     file, run = script["file"], f"({script['script']}) > {script['file']} 2>&1"
-    reader = "while ! IFS= read -r -t 0.2 -u 9 _; do cat <&8; done; cat <&8"
+    reader = "exec 2>/dev/null; while IFS= read -r -t 0.2 _; [ $? -gt 128 ]; do cat <&8; done; cat <&8"
     return (
-        f"if {{ : >{file} && exec 8<{file} 9<> <(:); }} 2>/dev/null; then\n"
-        f"{{ {reader}; }} 2>/dev/null & reader=$!\n"
-        f"{run} 8<&- 9<&-; code=$?\n"
-        'echo >&9; wait "$reader"; exit "$code"\n'
+        f"if {{ : >{file} && exec 8<{file} 9> >({reader}); }} 2>/dev/null; then\n"
+        "reader=$!\n"
+        f"{run} 8<&- 9>&-; code=$?\n"
+        'exec 9>&-; wait "$reader" 2>/dev/null; exit "$code"\n'
         f"else {run}; fi"
     )
 
