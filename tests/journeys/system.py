@@ -22,7 +22,6 @@ from app.local import child, state
 from tests.journeys.api import Api
 from tests.journeys.engine import Engine
 from workers.builder.build.buildx import REPOSITORY
-from workers.dispatcher.runtimes.docker_container import LABEL
 
 ROOT = Path(__file__).parents[2]
 LEASE_SECONDS = 3.0
@@ -88,7 +87,7 @@ class System:
         connection = await self.connect()
         installation = await connection.fetchval("select id from seatrial.installation")
         await connection.close()
-        self.engine.label = f"{LABEL}instance={installation}"
+        self.engine.label = f"seatrial.instance={installation}"
         revisions = self._api.revisions if self._api is not None else []
         connection = await self.connect()
         try:
