@@ -59,6 +59,8 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """sha256:<hex> of files.json."""
     files: int
     omitted: tuple[str, ...] = ()
-    """Paths that were not kept: beyond the limits, or no regular file."""
+    """Paths that were not kept: beyond the limits, or no regular file. Long names and long lists are cut."""
+    omitted_count: int = 0
+    """How many there are."""
     log_digest: str
     log_truncated: bool = False

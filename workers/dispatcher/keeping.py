@@ -24,6 +24,8 @@ from app.vault.redaction import Redactor, Secrets
 FILE_LIMIT_BYTES = 512 * 1024**2
 TOTAL_LIMIT_BYTES = 2 * 1024**3
 FILES_LIMIT = 20_000
+OMITTED_LIMIT, OMITTED_CHARACTERS = 1000, 512
+"""Of the names that result.json tells of what was not kept: an agent can make any number of any length."""
 CHUNK_BYTES = 1024 * 1024
 
 RECORD = msgspec.json.Decoder(ExecutionRecord)
@@ -36,21 +38,27 @@ class Kept(msgspec.Struct, frozen=True):
     files: tuple[StoredFile, ...]
     files_digest: str
     omitted: tuple[str, ...]
+    """The first OMITTED_LIMIT names."""
+    omitted_count: int
     log_digest: str
 
 
 async def keep(objects: ObjectStore, execution_id: str, folder: Path, log: Path, secrets: Secrets) -> Kept:
     """Store the regular files below `folder` and the (already redacted) log. Raises what the store raises."""
-    paths, omitted = await asyncio.to_thread(_walk, folder)
+    found = await asyncio.to_thread(_walk, folder)
     files: list[StoredFile] = []
-    for path in paths:
+    for path in found.kept:
         stored = await objects.put_blob(_redacted(folder / path, Redactor(secrets)))
         files.append(StoredFile(path=path, sha256=stored.sha256, size_bytes=stored.size_bytes))
     listing = msgspec.json.encode(tuple(files), order="deterministic")
     await objects.put_new(keys.execution(execution_id, FILES), listing)
     kept_log = await objects.put_new(keys.execution(execution_id, LOG), _bytes_of(log))
     return Kept(
-        tuple(files), "sha256:" + hashlib.sha256(listing).hexdigest(), tuple(omitted), f"sha256:{kept_log.sha256}"
+        files=tuple(files),
+        files_digest="sha256:" + hashlib.sha256(listing).hexdigest(),
+        omitted=tuple(found.omitted),
+        omitted_count=found.omitted_count,
+        log_digest=f"sha256:{kept_log.sha256}",
     )
 
 
@@ -71,10 +79,22 @@ async def find(objects: ObjectStore, execution_id: str) -> tuple[ExecutionRecord
     return RECORD.decode(content), key, "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def _walk(folder: Path) -> tuple[list[str], list[str]]:
-    """Relative paths of what is kept and of what is not, each in order. Never follows a link: an agent may have made it."""
+class _Found(msgspec.Struct):
+    """What is below a folder, as relative paths, in order."""
+
     kept: list[str] = []
     omitted: list[str] = []
+    omitted_count: int = 0
+
+    def omit(self, path: str) -> None:
+        self.omitted_count += 1
+        if len(self.omitted) < OMITTED_LIMIT:
+            self.omitted.append(path.encode(errors="backslashreplace").decode()[:OMITTED_CHARACTERS])
+
+
+def _walk(folder: Path) -> _Found:
+    """What is kept and what is not. Never follows a link: an agent may have made it."""
+    found = _Found()
     total = 0
     for root, folders, names in os.walk(folder, followlinks=False):
         folders.sort()
@@ -84,12 +104,12 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
             facts = path.lstat()
             relative = str(path.relative_to(folder))
             fits = facts.st_size <= FILE_LIMIT_BYTES and total + facts.st_size <= TOTAL_LIMIT_BYTES
-            if stat.S_ISREG(facts.st_mode) and fits and len(kept) < FILES_LIMIT and _writable(relative):
+            if stat.S_ISREG(facts.st_mode) and fits and len(found.kept) < FILES_LIMIT and _writable(relative):
                 total += facts.st_size
-                kept.append(relative)
+                found.kept.append(relative)
             else:
-                omitted.append(relative.encode(errors="backslashreplace").decode())
-    return kept, omitted
+                found.omit(relative)
+    return found
 
 
 def _writable(path: str) -> bool:
@@ -103,7 +123,7 @@ def _writable(path: str) -> bool:
 
 async def _redacted(path: Path, redactor: Redactor) -> AsyncGenerator[bytes]:
     async for chunk in _bytes_of(path):
-        if clean := redactor.feed(chunk):
+        if clean := await asyncio.to_thread(redactor.feed, chunk):
             yield clean
     if rest := redactor.flush():
         yield rest

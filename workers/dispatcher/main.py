@@ -290,6 +290,7 @@ class Attempt:
                 files_digest=kept.files_digest,
                 files=len(kept.files),
                 omitted=kept.omitted,
+                omitted_count=kept.omitted_count,
                 log_digest=kept.log_digest,
                 log_truncated=logbook.truncated,
             )
