@@ -62,9 +62,17 @@ NAMES = (
 )
 
 
+SETTINGS_BYTES = 64 * 1024
+"""Of an agent's settings as JSON: they are part of an event, which holds four times as much with everything else in it."""
+
+
 def check(agent: Agent) -> CommandRefused | None:
     """Why this agent cannot be, if it cannot."""
-    if agent.settings and NOTHING.mask(settings := msgspec.json.encode(agent.settings)) != settings:
+    settings = msgspec.json.encode(agent.settings)
+    if len(settings) > SETTINGS_BYTES:
+        detail = f"agent settings have at most {SETTINGS_BYTES} bytes as JSON, and these have {len(settings)}"
+        return invalid("/agent/settings", "settings_too_large", detail)
+    if agent.settings and NOTHING.mask(settings) != settings:
         detail = "agent settings are shown with the run and may hold no secret; something in them looks like one"
         return invalid("/agent/settings", "secret_in_settings", detail)
     if agent.name in NAMES or agent.import_path is not None or agent.name.startswith("acp:"):

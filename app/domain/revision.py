@@ -16,6 +16,8 @@ from app.domain.events import (
     RevisionUploaded,
 )
 from app.domain.failures import UNKNOWN, Failure, Fault, Retry
+from app.domain.pack import PackError
+from app.domain.pack_report import told_errors, told_warnings
 from app.domain.refusal import Refused
 from app.domain.registry import Draft, Event
 
@@ -91,8 +93,8 @@ class FinishBuild(msgspec.Struct, frozen=True, kw_only=True):
 class FailBuild(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure
     message: str
-    errors: str | None = None
-    """JSON list of what is wrong with the pack, field by field."""
+    errors: tuple[PackError, ...] = ()
+    """What is wrong with the pack, field by field."""
     log_key: str | None = None
 
 
@@ -112,7 +114,8 @@ def decide(state: Revision | None, command: Command, now: datetime.datetime) -> 
         case FinishBuild():
             if state is None or state.status is not Status.BUILDING:
                 return Refused("not_building", "this revision is not being built")
-            private = {"warnings": msgspec.json.encode(command.warnings).decode()} if command.warnings else None
+            told = msgspec.json.encode(told_warnings(command.warnings)).decode()
+            private = {"warnings": told} if command.warnings else None
             return (
                 Draft(
                     RevisionReady(
@@ -128,7 +131,9 @@ def decide(state: Revision | None, command: Command, now: datetime.datetime) -> 
         case FailBuild():
             if state is None or state.status is not Status.BUILDING:
                 return Refused("not_building", "this revision is not being built")
-            private = {"message": command.message} | ({"errors": command.errors} if command.errors else {})
+            private = {"message": command.message}
+            if command.errors:
+                private["errors"] = msgspec.json.encode(told_errors(command.errors)).decode()
             if _is_tried_again(command.failure, state.attempt):
                 retry_at = now + policy.backoff(state.attempt)
                 return (Draft(BuildFailed(attempt=state.attempt, failure=command.failure, retry_at=retry_at), private),)

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from app import ids
+from app.boot import House
 from app.commands import agents
+from app.commands.caller import Caller
+from app.commands.refusals import Kind
+from app.domain import run
 from app.domain.agents import Agent
+from app.domain.registry import Meta
+from app.eventlog.drafts import unit_of
 from workers.dispatcher.harness import locate
 
 LIST = "from harbor.models.agent.name import AgentName; print('\\n'.join(one.value for one in AgentName))"
@@ -32,3 +39,27 @@ def test_others_are_refused(name: str) -> None:
     refused = agents.check(Agent(name=name))
     assert refused is not None
     assert refused.code == "unknown_agent"
+
+
+async def test_settings_fit_into_an_event_or_are_refused_by_name(house: House, caller: Caller) -> None:
+    """The log takes 256 KiB; what it would not take is refused at the door, and what is let in is taken."""
+    most = agents.SETTINGS_BYTES - len('{"a":""}')
+    taken = Agent(name="oracle", settings={"a": "\\" * (most // 2)})
+    labels = {"\x01" * 60 + str(n): '"' * 255 for n in range(32)}
+    assert agents.check(taken) is None
+    refused = agents.check(Agent(name="oracle", settings={"a": "x" * (most + 1)}))
+    assert refused is not None
+    assert (refused.kind, refused.code, refused.errors[0].pointer) == (
+        Kind.INVALID,
+        "settings_too_large",
+        "/agent/settings",
+    )
+    drafts = run.decide(
+        None,
+        run.Request(
+            number=1, agent=taken, trials=1, roster="sha256:a", evaluations=1, name="\x01" * 200, labels=labels
+        ),
+    )
+    assert isinstance(drafts, tuple)
+    unit = unit_of("run", ids.new("run"), caller.team, 0, drafts, Meta(actor="key_a"))
+    assert (await house.appender.append(unit)).accepted

@@ -12,6 +12,7 @@ from app.domain import evaluation, evidence, revision, run, trial
 from app.domain.events import Image, Result, Tally, Validity
 from app.domain.execution import FILES, LOG, StoredFile
 from app.domain.failures import failure
+from app.domain.pack import ErrorCode, PackError
 from app.domain.refusal import Refused
 from app.domain.registry import Meta, decode
 from app.eventlog.drafts import unit_of
@@ -56,7 +57,7 @@ class Story:
 
     async def reject(self, revision_id: str) -> int:
         await self.tell("revision", revision_id, revision, revision.StartBuild(worker="w", epoch=1), revision_id)
-        errors = '[{"field":"agent","code":"unknown","message":"no such key"}]'
+        errors = (PackError("agent", ErrorCode.VALUE, "no such key"),)
         failed = revision.FailBuild(failure=failure("pack.invalid"), message="not a pack", errors=errors)
         return await self.tell("revision", revision_id, revision, failed, revision_id)
 

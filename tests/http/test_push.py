@@ -43,7 +43,7 @@ async def test_a_rejected_pack_tells_what_is_wrong_with_it(team: Team) -> None:
     assert revision["status"] == "rejected"
     assert revision["failure"]["code"] == "pack.invalid"
     assert revision["message"] == "not a pack"
-    assert revision["errors"] == [{"field": "agent", "code": "unknown", "message": "no such key"}]
+    assert revision["errors"] == [{"field": "agent", "code": "value", "message": "no such key"}]
     assert "object_key" not in revision
 
 

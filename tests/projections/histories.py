@@ -114,7 +114,7 @@ class World:
         match self.random.randrange(5):
             case 0:
                 code = self.random.choice(["build.engine_unavailable", "build.step_failed", "pack.invalid"])
-                command: Any = revision.FailBuild(failure=failures.failure(code), message="no", errors="[]")
+                command: Any = revision.FailBuild(failure=failures.failure(code), message="no")
             case 1 | 2:
                 image = Image(
                     reference="x@y", digest=digest("image"), size_bytes=9, architecture="amd64", workdir="/\0"

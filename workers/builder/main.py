@@ -4,7 +4,6 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from app.boot import House, open_house
@@ -12,7 +11,7 @@ from app.bus.work import Due
 from app.domain import revision
 from app.domain.events import Image
 from app.domain.failures import Failure, failure
-from app.domain.pack import FromDockerfile, Pack, PackInvalid
+from app.domain.pack import FromDockerfile, Pack, PackError, PackInvalid
 from app.domain.pack_lint import lint
 from app.eventlog.model import NewReservation
 from app.objects import keys
@@ -87,7 +86,7 @@ class Builder:
                 return await self._build_pack(lease, state, local.folder, local.pack)
         except PackInvalid as error:
             code = "pack.unsupported" if error.unsupported else "pack.invalid"
-            return _failed(failure(code), str(error), errors=msgspec.json.encode(error.errors).decode())
+            return _failed(failure(code), str(error), errors=error.errors)
         except PackCorrupt as error:
             return _failed(failure("pack.corrupt"), str(error))
         except StoreError as error:
@@ -157,7 +156,7 @@ def _spec(house: House, lease: Lease, state: revision.Revision, folder: Path, pa
 
 
 def _failed(
-    failed: Failure, message: str, *, errors: str | None = None, log_key: str | None = None
+    failed: Failure, message: str, *, errors: tuple[PackError, ...] = (), log_key: str | None = None
 ) -> revision.FailBuild:
     clean = NOTHING.mask_text(message)
     return revision.FailBuild(failure=failed, message=clean[:MESSAGE_LIMIT], errors=errors, log_key=log_key)
