@@ -14,6 +14,7 @@ from app.boot import House, open_house
 from app.bus import subjects
 from app.bus.leases import Sweeper
 from app.bus.work import due_timers
+from app.commands import uploads
 from app.domain import run
 from app.domain.events import EvaluationCompleted
 from app.domain.refusal import Refused
@@ -116,13 +117,11 @@ class Timekeeper:
     # ------------------------------------------------------------ uploads
 
     async def expire_uploads(self, stop: asyncio.Event) -> None:
-        """Drop uploads that nobody finalized: the row first takes itself out of reach, then its object goes."""
-        rows = await self.house.pool.fetch(statement("expire_uploads"), UPLOADS)
-        for row in rows:
-            if row["orphaned"]:
-                await self.house.objects.delete(row["object_key"])
-        if rows:
-            return
+        """Forget uploads that nobody finalized, then remove every object that no upload needs any more: theirs, those
+        that are revisions by now, and what a kill between the two steps has left."""
+        while await self.house.pool.fetchval(statement("expire_uploads"), UPLOADS) == UPLOADS:
+            pass
+        await uploads.sweep(self.house)
         await self.house.objects.sweep(before=self.house.clock.now() - ABANDONED)
         before = self.house.clock.now() - REQUESTS_KEPT
         while await self.house.pool.fetchval(statement("forget_requests"), before, UPLOADS) == UPLOADS:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from app import ids
 from app.access.roles import Permission
@@ -43,7 +44,9 @@ from app.domain.registry import Draft
 from app.eventlog.connect import Connection
 from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewReservation, NewWork, Refusal, Unit
-from app.objects import Stored, StoreFull, from_file
+from app.objects import Stored, StoreError, StoreFull, from_file
+
+log = structlog.get_logger()
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 SCOPE = "revision"
@@ -92,8 +95,10 @@ async def finalize(means: Means, caller: Caller, task: str, upload_id: str) -> D
         listing = await _scanned(path)
         packed = await means.objects.put_blob(from_file(path))
     done = await _write(means, caller, request, upload, target, listing, packed)
-    with contextlib.suppress(Exception):  # swept at its expiry otherwise
+    try:
         await means.objects.delete(upload.object_key)
+    except StoreError as error:
+        log.warning("an upload's object stays until it is swept", upload=upload.id, error=type(error).__name__)
     return done
 
 

@@ -13,22 +13,18 @@ import logging
 import socket
 from typing import Any
 
-import asyncpg
 import structlog
 import uvicorn
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPResponseStartEvent, Receive, Scope, Send
 
 from app.boot import House, open_house
-from app.commands import uploads
 from app.commands.revisions import sweep_spool
-from app.eventlog.connect import LOST
 from app.eventlog.model import WrongIncarnation
 from app.http import problems
 from app.http.hub import Hub
 from app.http.metrics import Metrics
 from app.http.server import create_app
 from app.http.state import process_of
-from app.objects import StoreError
 from app.settings import Settings
 
 log = structlog.get_logger()
@@ -122,9 +118,7 @@ async def _tidy(house: House) -> None:
     while True:
         try:
             await asyncio.to_thread(sweep_spool, house.settings.home_path, house.clock.now() - SPOOL_LIFETIME)
-            if removed := await uploads.sweep(house):
-                log.info("removed objects of finished uploads", objects=removed)
-        except (*LOST, asyncpg.PostgresError, StoreError) as error:
+        except OSError as error:
             log.warning("tidying failed; it is tried again", error=type(error).__name__)
         await asyncio.sleep(TIDY_SECONDS)
 

@@ -33,10 +33,13 @@ def test_no_module_is_called_utils_helpers_manager_or_common(module: Path) -> No
 
 @pytest.mark.parametrize("module", MODULES, ids=name)
 def test_an_exception_is_never_swallowed_whole(module: Path) -> None:
-    """`except Exception: pass` hides what nobody foresaw. At the door of a loop it is logged."""
+    """`except Exception: pass` and `suppress(Exception)` hide what nobody foresaw. At the door of a loop it is logged."""
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception"):
             assert not all(isinstance(one, ast.Pass) for one in node.body), f"{name(module)}:{node.lineno}"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("suppress", "contextlib.suppress"):
+            suppressed = {ast.unparse(one) for one in node.args}
+            assert not suppressed & {"Exception", "BaseException"}, f"{name(module)}:{node.lineno}"
 
 
 @pytest.mark.parametrize("statement", STATEMENTS, ids=name)

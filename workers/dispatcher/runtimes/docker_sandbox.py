@@ -11,7 +11,9 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from aiodocker import DockerError
 from aiodocker.stream import Stream as Attached
+from aiohttp import ClientError
 
 from workers.dispatcher.runtimes.docker_container import container_config, effective
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, settled
@@ -164,7 +166,7 @@ class DockerSandbox:
             await remove(self._engine, self.id)
         finally:
             if self._lifeline is not None:
-                with contextlib.suppress(Exception):  # the connection is ours alone, and its other end is gone
+                with contextlib.suppress(DockerError, ClientError, OSError):  # ours alone, and its other end is gone
                     await self._lifeline.close()
                 self._lifeline = None
             self._oom_kills.pop(self.id, None)
