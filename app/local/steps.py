@@ -36,11 +36,14 @@ SPACE_BYTES = 2 * 1024**3
 PORT_SECONDS = 5.0
 """How long the processes of a killed supervisor may take to let go of the port."""
 
+OF_THE_COMMAND_LINE = frozenset({"api_url", "api_key"})
+
 
 def environment_of(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of a child: `base` without our variables, and each setting that is not the default.
 
-    A URL with a secret goes by the name of the file that holds it. Bytecode is kept whatever `base` says: six processes
+    A URL with a secret goes by the name of the file that holds it; what the command line alone uses (the key of whoever
+    starts the server) goes to nobody. Bytecode is kept whatever `base` says: six processes
     would otherwise compile the same modules at every start.
     """
     dropped = "PYTHONDONTWRITEBYTECODE"
@@ -49,6 +52,8 @@ def environment_of(settings: Settings, base: Mapping[str, str]) -> dict[str, str
     files = state.run_folder(settings.home_path)
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)
+        if field.name in OF_THE_COMMAND_LINE:
+            continue
         if field.name in ("database_url", "nats_url", "nats_relay_url"):
             if value:
                 result[f"{PREFIX}{field.name.upper()}_FILE"] = str(files / field.name.replace("_", "-"))

@@ -33,6 +33,14 @@ def test_a_child_loads_the_very_settings_that_it_was_given(tmp_path: Path) -> No
     assert "token" not in str(environment)
 
 
+def test_the_key_of_whoever_starts_the_server_goes_to_none_of_its_processes(tmp_path: Path) -> None:
+    given = Settings(home=str(tmp_path), api_url="https://elsewhere.example", api_key="sea_key_of_a_person")
+    base = {"PATH": "/bin", "SEATRIAL_API_KEY": given.api_key, "SEATRIAL_API_URL": given.api_url}
+    environment = steps.environment_of(given, base)
+    assert "sea_key_of_a_person" not in str(environment)
+    assert "elsewhere" not in str(environment)
+
+
 def test_the_urls_are_the_owners_alone_and_written_only_when_they_change(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     steps.write_urls(tmp_path, {"database-url": "one", "nats-url": "two"})
