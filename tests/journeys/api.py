@@ -42,6 +42,11 @@ class Api:
     async def get(self, path: str, **query: Any) -> Any:
         return await self._call("GET", path, params=query)
 
+    async def text(self, path: str) -> str:
+        answer = await self.client.get(path)
+        answer.raise_for_status()
+        return answer.text
+
     async def post(self, path: str, body: Any = None) -> Any:
         """Sent again with the same idempotency key: a lost answer makes nothing twice."""
         return await self._call("POST", path, json={} if body is None else body, key=str(uuid.uuid4()))

@@ -1,7 +1,7 @@
 """One system for the room, on the shared container engine; what breaks it mends it too."""
 
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,6 @@ async def system(memory_folder: Path, docker_host: str, harness: Path) -> AsyncI
         yield system
 
 
-type Task = Callable[..., object]
-
-
 @pytest.fixture(scope="session")
 async def quick(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a task that is done at once."""
@@ -31,6 +28,12 @@ async def quick(system: System, tmp_path_factory: pytest.TempPathFactory) -> str
 async def slow(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a task whose agent and verifier each take long enough to be killed in."""
     return await _task(system, tmp_path_factory.mktemp("packs") / "slow", agent_seconds=1.5, verify_seconds=1.5)
+
+
+@pytest.fixture(scope="session")
+async def endless(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a task whose agent takes longer than any test waits."""
+    return await _task(system, tmp_path_factory.mktemp("packs") / "endless", agent_seconds=100)
 
 
 async def _task(system: System, folder: Path, **pace: float) -> str:

@@ -1,5 +1,6 @@
 """What the container engine itself tells of an installation: its sandboxes, what else carries its label, and what happens to them."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -53,6 +54,27 @@ class Engine:
                         yield one["Action"], one["Actor"]["Attributes"].get("seatrial.execution", "")
 
             yield told()
+
+    @contextlib.asynccontextmanager
+    async def recorded(self, action: str) -> AsyncIterator[list[str]]:
+        """The executions to whose containers it happens from now on."""
+        told: list[str] = []
+
+        async def listen(happenings: AsyncIterator[tuple[str, str]]) -> None:
+            async for _, execution in happenings:
+                told.append(execution)
+
+        async with self.happenings(action) as happenings:
+            listening = asyncio.create_task(listen(happenings))
+            try:
+                yield told
+            finally:
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
+
+    async def executions(self) -> set[str]:
+        """Those that have a sandbox now."""
+        return {one["Labels"]["seatrial.execution"] for one in await self.sandboxes()}
 
     async def remove_image(self, reference: str) -> None:
         with contextlib.suppress(httpx.HTTPError):

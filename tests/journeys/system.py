@@ -178,6 +178,35 @@ class System:
         with frozen(pids):
             yield pids
 
+    @contextlib.asynccontextmanager
+    async def another(self, roles: str, folder: Path) -> AsyncIterator[int]:
+        """A further process with these roles, as on a second machine: in a home of its own below `folder`."""
+        environment = dict(
+            one.split("=", 1)
+            for one in Path(f"/proc/{self.pids('dispatcher')[0]}/environ").read_text().split("\0")
+            if "=" in one
+        )
+        home = folder / "another"
+        home.mkdir()
+        objects = environment.get("SEATRIAL_OBJECTS_URL") or f"file://{self.home / 'objects'}"
+        process = child.spawn(
+            [sys.executable, "-P", "-m", "app.local.process", roles],
+            log=folder / "another.log",
+            death_signal=signal.SIGKILL,
+            environment={**environment, "SEATRIAL_HOME": str(home), "SEATRIAL_OBJECTS_URL": objects},
+        )
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+            for _ in range(300):
+                if process.poll() is not None:
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                process.kill()
+                process.wait()
+
     # ------------------------------------------------------------ what it has written
 
     @property
