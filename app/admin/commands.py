@@ -1,4 +1,4 @@
-"""`seatrial admin audit | restore | events | team`: arguments in, exit code out. Found by the entry-point group `seatrial.admin`.
+"""`seatrial admin audit | erase | events | restore | team`: arguments in, exit code out. Found by the entry-point group `seatrial.admin`.
 
 They connect as the login of the settings (the owner of the schema), to the external servers that are set, or to those that
 `seatrial up` runs for this home.
@@ -16,8 +16,10 @@ import msgspec
 from app.admin.audit import run_audit
 from app.admin.restore import run_restore
 from app.admin.team import LARGEST, run_team
-from app.bus import dead_letters
+from app.bus import cursor, dead_letters
 from app.eventlog.connect import LOST, connect
+from app.eventlog.erase import ReasonInvalid
+from app.eventlog.erase import erase as erase_private
 from app.settings import Settings
 
 NOT_DONE = 2
@@ -67,6 +69,17 @@ def restore(settings: Settings, arguments: list[str]) -> int:
     )
 
 
+def erase(settings: Settings, arguments: list[str]) -> int:
+    """Take the private text of one event away, for ever. The log records that it was done; what it was is gone."""
+    parser = argparse.ArgumentParser(prog="seatrial admin erase", description=erase.__doc__)
+    parser.add_argument(
+        "event", type=_position, help="its cursor, as `seatrial events --json` shows it, or its position"
+    )
+    parser.add_argument("reason", help="a code such as a ticket number; it is published, so no free text")
+    asked = parser.parse_args(arguments)
+    return _run(lambda: _erase(_url(settings, "database"), asked.event, asked.reason))
+
+
 def events(settings: Settings, arguments: list[str]) -> int:
     """Effects that failed too often and are parked: list them, try them again, give them up."""
     parser = argparse.ArgumentParser(prog="seatrial admin events", description=events.__doc__)
@@ -103,11 +116,33 @@ def team(settings: Settings, arguments: list[str]) -> int:
     )
 
 
+def _position(given: str) -> int:
+    return int(given) if given.isdecimal() else cursor.parse(given.partition(".")[0]).position
+
+
 def _limit(given: str) -> int:
     number = int(given) if given.isascii() and given.isdigit() else 0
     if not 1 <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"a number from 1 to {LARGEST} is needed, not {given!r}")
     return number
+
+
+async def _erase(url: str, position: int, reason: str) -> int:
+    connection = await connect(url, role="seatrial_eraser")
+    try:
+        recorded = await erase_private(connection, position, reason)
+    except ReasonInvalid as error:
+        print(error, file=sys.stderr)
+        return NOT_DONE
+    finally:
+        await connection.close()
+    if recorded is None:
+        print(f"there is nothing to erase at position {position}: no such event, no private text, or erased before")
+        return 1
+    print(
+        f"erased; recorded at position {recorded}. Older copies live in backups, and in the database until it vacuums"
+    )
+    return 0
 
 
 async def _events(url: str, asked: argparse.Namespace) -> int:

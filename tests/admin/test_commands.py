@@ -149,3 +149,18 @@ def test_a_database_that_is_away_is_said_and_its_password_is_not(
 
 def _without_nats(settings: Settings) -> Settings:
     return Settings(home=settings.home, database_url=settings.database_url, nats_url="nats://127.0.0.1:1")
+
+
+def test_private_text_is_erased_once_and_the_audit_says_erased(settings: Settings, capsys: Capture) -> None:
+    async def first() -> int:
+        async with opened(settings.database_url) as connection:
+            return await connection.fetchval("select min(position) from eventlog.event where private is not null")
+
+    position = run(first())
+    assert commands.erase(settings, [str(position), "ticket 7 of Ada"]) == 2
+    assert "reason" in capsys.readouterr().err
+    assert commands.erase(settings, [str(position), "ticket-7"]) == 0
+    assert commands.erase(settings, [str(position), "ticket-7"]) == 1
+    capsys.readouterr()
+    assert commands.audit(settings, []) == 0
+    assert f"erased       the private parts of {position}" in capsys.readouterr().out
