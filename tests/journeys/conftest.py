@@ -11,32 +11,39 @@ from tests.journeys.system import System
 
 
 @pytest.fixture(scope="session")
-async def system(memory_folder: Path, docker_host: str, harness: Path) -> AsyncIterator[System]:
+async def machine(memory_folder: Path, docker_host: str, harness: Path) -> AsyncIterator[System]:
     folder = Path(tempfile.mkdtemp(prefix="journeys-", dir=memory_folder))
     folder.chmod(0o711)
-    async with System(folder, docker_host, harness).running() as system:
-        yield system
+    async with System(folder, docker_host, harness).running() as machine:
+        yield machine
+
+
+@pytest.fixture
+async def system(machine: System) -> System:
+    """It, with a supervisor that does not hesitate to start again what is killed."""
+    await machine.rest()
+    return machine
 
 
 @pytest.fixture(scope="session")
-async def quick(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
+async def quick(machine: System, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a task that is done at once."""
-    return await _task(system, tmp_path_factory.mktemp("packs") / "quick")
+    return await _task(machine, tmp_path_factory.mktemp("packs") / "quick")
 
 
 @pytest.fixture(scope="session")
-async def slow(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
+async def slow(machine: System, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a task whose agent and verifier each take long enough to be killed in."""
-    return await _task(system, tmp_path_factory.mktemp("packs") / "slow", agent_seconds=1.5, verify_seconds=1.5)
+    return await _task(machine, tmp_path_factory.mktemp("packs") / "slow", agent_seconds=1.5, verify_seconds=1.5)
 
 
 @pytest.fixture(scope="session")
-async def endless(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
+async def endless(machine: System, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a task whose agent takes longer than any test waits."""
-    return await _task(system, tmp_path_factory.mktemp("packs") / "endless", agent_seconds=100)
+    return await _task(machine, tmp_path_factory.mktemp("packs") / "endless", agent_seconds=100)
 
 
-async def _task(system: System, folder: Path, **pace: float) -> str:
-    revision = await system.api.built(write_pack(folder, **pace), folder.name)
+async def _task(machine: System, folder: Path, **pace: float) -> str:
+    revision = await machine.api.built(write_pack(folder, **pace), folder.name)
     assert revision["status"] == "ready", revision
     return folder.name

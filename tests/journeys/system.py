@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 LEASE_SECONDS = 3.0
 BEAT_SECONDS = 0.5
 READY_SECONDS = 120.0
+MANY_RESTARTS = 3
 
 GROUPS = ("api", "relay", "projector", "foreman", "builder", "dispatcher")
 SERVERS = ("postgres", "nats")
@@ -88,7 +89,10 @@ class System:
         installation = await connection.fetchval("select id from seatrial.installation")
         await connection.close()
         self.engine.label = f"seatrial.instance={installation}"
-        revisions = self._api.revisions if self._api is not None else []
+        revisions: list[str] = []
+        if self._api is not None:
+            revisions = self._api.revisions
+            await self._api.close()
         connection = await self.connect()
         try:
             self.engine.belongs_to(str(await connection.fetchval("select id from seatrial.installation")))
@@ -97,26 +101,37 @@ class System:
         self._api = Api(found.url, state.key_file(self.home).read_text().strip(), revisions)
 
     async def stop(self) -> None:
-        """As `seatrial down` does."""
+        """As `seatrial down` does; then nothing of it is left on the engine."""
         revisions: list[str] = []
         if self._api is not None:
             revisions = self._api.revisions
             await self._api.close()
             self._api = None
-        if self._popen is not None and self._popen.poll() is None:
-            for pid in [self._popen.pid, *descendants(self._popen.pid)]:
-                send(pid, signal.SIGCONT)  # a test that failed may have left one frozen
-            self._popen.send_signal(signal.SIGTERM)
-            for _ in range(600):
-                if self._popen.poll() is not None:
-                    break
-                await asyncio.sleep(0.1)
-            else:
-                self._popen.kill()
-                self._popen.wait()
+        await self._end()
         for revision in revisions:
             await self.engine.remove_image(f"{REPOSITORY}/{revision}")
         await self.engine.close()
+
+    async def rest(self) -> None:
+        """Stop and start it, when the supervisor has come to wait long before it starts again what was killed often."""
+        found = state.load(self.home)
+        assert found is not None, "it does not run"
+        if max(one.restarts for one in (*found.servers, *found.processes)) >= MANY_RESTARTS:
+            await self._end()
+            await self.start()
+
+    async def _end(self) -> None:
+        if self._popen is None or self._popen.poll() is not None:
+            return
+        for pid in [self._popen.pid, *descendants(self._popen.pid)]:
+            send(pid, signal.SIGCONT)  # a test that failed may have left one frozen
+        self._popen.send_signal(signal.SIGTERM)
+        for _ in range(600):
+            if self._popen.poll() is not None:
+                return
+            await asyncio.sleep(0.1)
+        self._popen.kill()
+        self._popen.wait()
 
     async def die(self) -> None:
         """As in a power cut: the supervisor is killed, and all of its children end with it. `start` starts it again."""
