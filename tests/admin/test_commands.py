@@ -163,4 +163,4 @@ def test_private_text_is_erased_once_and_the_audit_says_erased(settings: Setting
     assert commands.erase(settings, [str(position), "ticket-7"]) == 1
     capsys.readouterr()
     assert commands.audit(settings, []) == 0
-    assert f"erased       the private parts of {position}" in capsys.readouterr().out
+    assert f"the private parts of positions {position}: recorded" in capsys.readouterr().out
