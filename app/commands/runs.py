@@ -16,6 +16,7 @@ from app.commands.caller import Caller, Done, Means, needs
 from app.commands.handle import (
     ACQUIRE_SECONDS,
     Change,
+    Extras,
     NotWritten,
     Request,
     answered,
@@ -34,11 +35,12 @@ from app.commands.refusals import CommandRefused, Kind, of_domain
 from app.commands.statements import statement
 from app.domain import run
 from app.domain.agents import Agent
-from app.domain.events import EvaluationCompleted
+from app.domain.events import EvaluationCompleted, RunRequested
 from app.domain.refusal import Refused
 from app.eventlog.connect import Connection
 from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer
+from app.eventlog.read import read_stream
 from app.vault import NOTHING
 
 
@@ -88,7 +90,8 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
 @needs(Permission.RUNS_WRITE)
 async def retry(means: Means, caller: Caller, run_id: str) -> Done[RunNow]:
     """A new run of what the old one left unscored: the members with unscored trials, with as many trials as the worst of
-    them lacks. The old run stays as it ended; the new one names it (`derived_from`) and has its own evidence."""
+    them lacks, under the same name, labels, priority and deadline. The old run stays as it ended; the new one names it
+    (`derived_from`) and has its own evidence."""
     request = request_of(caller, "runs.retry", run_id)
     if (done := await earlier(means, caller, request, RunNow)) is not None:
         return done
@@ -101,7 +104,7 @@ async def retry(means: Means, caller: Caller, run_id: str) -> Done[RunNow]:
     left = tuple(member for ordinal, member in enumerate(members, start=1) if unscored[ordinal])
     if not left:
         raise CommandRefused(Kind.CONFLICT, "nothing_to_retry", "every trial of the run has scored")
-    what = Start(tasks=(), agent=old.agent, trials=max(unscored.values()), priority=old.priority)
+    what = await _asked(means, run_id, old, trials=max(unscored.values()))
     return await _request(means, caller, request, what, run.Roster(left), derived_from=run_id)
 
 
@@ -121,8 +124,14 @@ async def cancel(means: Means, caller: Caller, run_id: str) -> Done[RunNow]:
             result=lambda state: _now(run_id, state),
             kind=RunNow,
             correlation=lambda _: run_id,
+            extras=lambda _: _timer_off(run_id),
         ),
     )
+
+
+async def _timer_off(run_id: str) -> Extras:
+    """Whoever asked for the end, it is asked for once: the deadline has nothing more to say."""
+    return Extras(timers=(NewTimer(key=run.deadline_timer(run_id), due_at=None),))
 
 
 async def _request(
@@ -188,7 +197,25 @@ async def _request(
 def _deadline(run_id: str, now: datetime.datetime, seconds: int | None) -> tuple[NewTimer, ...]:
     if seconds is None:
         return ()
-    return (NewTimer(key=run.DEADLINE_TIMER + run_id, due_at=now + datetime.timedelta(seconds=seconds)),)
+    return (NewTimer(key=run.deadline_timer(run_id), due_at=now + datetime.timedelta(seconds=seconds)),)
+
+
+async def _asked(means: Means, run_id: str, old: run.Run, *, trials: int) -> Start:
+    """What the old run was asked to be. A name and labels that were erased are not brought back."""
+    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        first = (await read_stream(connection, run_id, private=True))[0]
+    requested = decoded(first.type, first.schema_version, first.data)
+    assert isinstance(requested, RunRequested), "a run's stream begins with run.requested"
+    text = msgspec.json.decode(first.private or b"{}", type=dict[str, str])
+    return Start(
+        tasks=(),
+        agent=old.agent,
+        trials=trials,
+        name=text.get("name"),
+        labels=msgspec.json.decode(text.get("labels", "{}"), type=dict[str, str]),
+        priority=old.priority,
+        deadline_seconds=requested.deadline_seconds,
+    )
 
 
 async def _roster(means: Means, digest: str) -> Sequence[run.Member]:

@@ -40,7 +40,7 @@ DEADLINE_TIMER = "run-deadline/"
 
 
 def deadline_timer(run_id: str) -> str:
-    """The timer that a run with a deadline sets in its own stream; run.completed calls it off."""
+    """The timer that a run with a deadline sets in its own stream; whatever asks for its end, or completes it, calls it off."""
     return DEADLINE_TIMER + run_id
 
 

@@ -14,9 +14,11 @@ from app.commands.caller import Caller
 from app.commands.members import Wanted
 from app.commands.refusals import CommandRefused, Kind
 from app.domain.agents import Agent
+from app.domain.events import Tally
 from app.domain.registry import Meta
 from app.eventlog.connect import Session, connect
 from app.eventlog.drafts import unit_of
+from app.eventlog.erase import erase
 from app.eventlog.model import NewEvent
 from app.eventlog.read import read_stream
 from tests.commands.packs import pack, upload
@@ -102,6 +104,46 @@ async def test_a_replay_is_answered_although_the_run_could_not_be_started_now(
     assert (await runs.start(house, keyed, ready)).result == first.result
 
 
+async def test_a_run_that_shall_end_has_no_deadline_any_more(house: House, caller: Caller, ready: runs.Start) -> None:
+    """Else its timer would be due for as long as the run takes to end, and be read again each second."""
+    run_id = (await runs.start(house, caller, ready)).result.id
+    assert await house.pool.fetchval("select count(*) from eventlog.timer") == 1
+    await runs.cancel(house, caller, run_id)
+    assert await house.pool.fetchval("select count(*) from eventlog.timer") == 0
+
+
+async def test_a_retry_is_what_the_run_was_asked_to_be(house: House, caller: Caller, ready: runs.Start) -> None:
+    asked = msgspec.structs.replace(
+        ready, name="night", labels={"kind": "é"}, priority=7, deadline_seconds=60, trials=3
+    )
+    old = (await runs.start(house, caller, asked)).result.id
+    await end(house, caller, old, trials=3)
+    new = (await runs.retry(house, caller, old)).result
+    assert (new.derived_from, new.trials) == (old, 3)
+    async with house.pool.acquire() as connection:
+        [first], [second] = [(await read_stream(connection, run_id, private=True))[:1] for run_id in (old, new.id)]
+    assert first.private == second.private
+    assert b"night" in (second.private or b"")
+    before, after = msgspec.json.decode(first.data), msgspec.json.decode(second.data)
+    assert {name for name in after if before[name] != after[name]} == {"number", "derived_from"}
+    timer = await house.pool.fetchrow("select stream, due_at from eventlog.timer")
+    assert timer["stream"] == new.id
+    assert (timer["due_at"] - second.recorded_at).total_seconds() == pytest.approx(60, abs=30)
+
+
+async def test_what_was_erased_of_a_run_does_not_come_back_with_a_retry(
+    house: House, caller: Caller, ready: runs.Start
+) -> None:
+    asked = msgspec.structs.replace(ready, name="a person's name", labels={"a": "b"})
+    old = await runs.start(house, caller, asked)
+    await end(house, caller, old.result.id, trials=1)
+    async with as_owner(house) as owner:
+        await erase(owner, old.position or 0, "ticket-7")
+    new = (await runs.retry(house, caller, old.result.id)).result
+    async with house.pool.acquire() as connection:
+        assert (await read_stream(connection, new.id, private=True))[0].private is None
+
+
 async def test_many_cancels_at_once_are_one_event(house: House, caller: Caller, ready: runs.Start) -> None:
     run_id = (await runs.start(house, caller, ready)).result.id
     done = await asyncio.gather(*(runs.cancel(house, caller, run_id) for _ in range(6)))
@@ -156,6 +198,13 @@ async def test_a_run_of_many_tasks_keeps_their_order(house: House, caller: Calle
     members = await house.pool.fetchval("select members from seatrial.roster")
     tasks = {row["id"]: row["name"] for row in await house.pool.fetch("select id, name from seatrial.task")}
     assert [tasks[one["task_id"]] for one in msgspec.json.decode(members)["members"]] == list(reversed(names))
+
+
+async def end(house: House, caller: Caller, run_id: str, *, trials: int) -> None:
+    """Cancelled before any trial was made."""
+    await runs.cancel(house, caller, run_id)
+    tally = Tally(trials=trials, scored=0, cancelled=trials, errored={})
+    await Story(house, caller.team).complete_run(run_id, tally, cancelled=True)
 
 
 @contextlib.asynccontextmanager
