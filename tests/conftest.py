@@ -4,7 +4,9 @@ import contextlib
 import fcntl
 import importlib.util
 import itertools
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -138,6 +140,21 @@ async def nats_clean(nats: str) -> str:
     finally:
         await client.close()
     return nats
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of half a megabyte. It is mounted in another process's view of the file system, and reached through that."""
+    (tmp_path / "disk").mkdir()
+    enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
+    script = 'mount -t tmpfs -o size=512k,mode=0777 none "$1" && echo mounted && read _'
+    holder = subprocess.Popen(
+        [*enter, "sh", "-c", script, "sh", str(tmp_path / "disk")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"mounted\n"
+    yield Path(f"/proc/{holder.pid}/root{tmp_path / 'disk'}")
+    holder.communicate(b"\n")
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ from app.domain.failures import OUTAGES, UNKNOWN, Failure, failure
 from app.domain.refusal import Refused
 from app.domain.registry import Draft
 from app.eventlog.model import NewReservation, NewWork, WrongIncarnation
+from workers import disk
 from workers.looper import AWAY, repeat, until
 from workers.lost import end_lease
 from workers.statements import statement
@@ -224,8 +225,8 @@ class Crew:
             except LeaseLost:
                 raise
             except AWAY as error:
-                log.warning("a dependency is away", work=lease.work_id, error=type(error).__name__)
-                gone = failure("worker.dependency_away")
+                gone = failure("worker.disk_full" if disk.is_full(error) else "worker.dependency_away")
+                log.warning("a dependency is away", work=lease.work_id, code=gone.code, error=type(error).__name__)
                 await self.finish(aggregate, lease, fail(gone, f"{type(error).__name__} during the work"), correlation)
             except Exception as error:
                 log.exception("unforeseen", work=lease.work_id)

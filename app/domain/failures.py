@@ -134,6 +134,7 @@ CODES: dict[str, Code] = _codes(
     Code(
         "worker.dependency_away", Phase.PROVISION, Fault.PLATFORM, _R, "The database or another service did not answer."
     ),
+    Code("worker.disk_full", Phase.PROVISION, Fault.PLATFORM, _R, "The disk of the worker's machine is full."),
     Code("harness.lost", Phase.AGENT, Fault.PLATFORM, _R, "The harness process ended without a result."),
     Code("harness.failed", Phase.PROVISION, Fault.PLATFORM, _R, "The harness could not begin the trial."),
     Code("harness.result_invalid", Phase.COLLECT, Fault.PLATFORM, _R, "The harness's result cannot be read."),
@@ -226,6 +227,7 @@ OUTAGES = frozenset(
         "build.engine_unavailable",
         "store.unavailable",
         "worker.dependency_away",
+        "worker.disk_full",
         "harness.failed",
     }
 )

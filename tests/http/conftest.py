@@ -2,8 +2,6 @@
 projector. One world for the room, a team of its own for each test."""
 
 import asyncio
-import os
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -81,18 +79,3 @@ def fragile_postgres(memory_folder: Path) -> Iterator[Postgres]:
     server.start()
     yield server
     server.stop()
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of half a megabyte. It is mounted in another process's view of the file system, and reached through that."""
-    (tmp_path / "disk").mkdir()
-    enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
-    script = 'mount -t tmpfs -o size=512k,mode=0777 none "$1" && echo mounted && read _'
-    holder = subprocess.Popen(
-        [*enter, "sh", "-c", script, "sh", str(tmp_path / "disk")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"mounted\n"
-    yield Path(f"/proc/{holder.pid}/root{tmp_path / 'disk'}")
-    holder.communicate(b"\n")

@@ -71,8 +71,6 @@ async def test_work_that_meets_a_full_disk_waits_for_room(house: House) -> None:
     async with asyncio.timeout(rig.PATIENCE_SECONDS):
         await asked.wait()
         [first] = begun
-        state = await rig.state_of(house, REVISION, first)
-        assert (state.status, state.failure) == (revision.Status.UPLOADED, None) or state.failure is not None
         events = await rig.events_of(house, first)
         assert [event.failure.code for event in events if hasattr(event, "failure")] == ["worker.disk_full"]
         room.set()

@@ -16,6 +16,7 @@ from app.evidence.sbom import SbomInputs, render
 from app.images.packages import Inventory
 from app.objects.port import CHUNK_BYTES, ObjectCorrupt, ObjectMissing, StoreError
 from app.settings import Settings
+from workers import disk
 from workers.attester.dossier import Dossier, Incomplete, gather
 from workers.builder.build.port import Backend, BuildFailure
 from workers.inventory import Inventories
@@ -43,10 +44,14 @@ class Attester:
     def __init__(self, house: House, backend: Backend) -> None:
         self.house = house
         self.inventories = Inventories(house, backend)
-        self.crew = Crew(house, KIND, SLOTS)
+        self.crew = Crew(house, KIND, SLOTS, self.ready)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self.crew.run(stop, self.handle)
+
+    async def ready(self) -> bool:
+        """Whether there is room for an archive where it is made."""
+        return await disk.has_room(Path(tempfile.gettempdir()))
 
     async def handle(self, due: Due) -> None:
         with self.crew.holding(due) as lease:

@@ -18,6 +18,7 @@ from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
 from app.vault.redaction import NOTHING
+from workers import disk
 from workers.builder.build.port import Backend, BuildFailure, BuildLine, BuildSpec, EngineUnavailable, ImageMissing
 from workers.inventory import Inventories
 from workers.lease import Crew, Lease
@@ -48,10 +49,14 @@ class Builder:
         self.house, self.backend = house, backend
         self.inventories = Inventories(house, backend)
         self.packs = Packs(house.objects, house.settings.home_path / "cache" / "build-packs")
-        self.crew = Crew(house, KIND, house.settings.build_slots)
+        self.crew = Crew(house, KIND, house.settings.build_slots, self.ready)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self.crew.run(stop, self.handle)
+
+    async def ready(self) -> bool:
+        """Whether there is room on the disk. What else a build needs is asked for by the next one."""
+        return await disk.has_room(self.packs.folder)
 
     async def handle(self, due: Due) -> None:
         with self.crew.holding(due) as lease:

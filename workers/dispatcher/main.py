@@ -34,6 +34,7 @@ from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
 from app.vault.redaction import NOTHING
+from workers import disk
 from workers.dispatcher import keeping, plan, verdict
 from workers.dispatcher.harness import locate
 from workers.dispatcher.harness.model import LogChunk, TrialObservation, TrialSpec
@@ -86,14 +87,14 @@ class Dispatcher:
             drain.cancel()
 
     async def ready(self) -> bool:
-        """Whether the engine and the object store answer."""
+        """Whether the engine and the object store answer, and there is room on the disk."""
         try:
             with contextlib.suppress(ImageMissing):
                 await self.runtime.image(NO_IMAGE)
             await self.house.objects.stat(keys.blob("0" * 64))
         except (EngineUnavailable, StoreError):
             return False
-        return True
+        return await disk.has_room(self.scratch)
 
     async def _drain(self, stop: asyncio.Event) -> None:
         await stop.wait()
