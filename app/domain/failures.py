@@ -314,10 +314,17 @@ OVERLAY: dict[str, str] = {
     "VerifierOutOfMemoryError": "verifier.out_of_memory",
     "StraysSurvivedError": "verifier.strays_survived",
     "StorageExhausted": "sandbox.storage_exhausted",  # of an engine that can tell it
+    "CommandTimedOutError": "sandbox.command_timed_out",
+    "HarnessUnavailable": "harness.failed",
+    "HarnessMissing": "harness.failed",
+    "ResultInvalid": "harness.result_invalid",
+    "CallInvalid": "harness.failed",
 }
 
 # What ends a sandbox for memory, or fills its disk, is the fault of whoever ran in it at that time.
 BY_PHASE: dict[tuple[str, Phase], str] = {
+    ("sandbox.command_timed_out", Phase.AGENT_SETUP): "agent.setup_timed_out",
+    ("sandbox.command_timed_out", Phase.VERIFY): "verifier.timed_out",
     ("agent.out_of_memory", Phase.VERIFY): "verifier.out_of_memory",
     ("sandbox.storage_exhausted", Phase.VERIFY): "verifier.storage_exhausted",
     ("sandbox.storage_exhausted", Phase.AGENT): "agent.storage_exhausted",
