@@ -122,6 +122,13 @@ CODES: dict[str, Code] = _codes(
     Code("sandbox.transfer_failed", Phase.PROVISION, Fault.PLATFORM, _R, "Files could not be copied in or out."),
     Code("sandbox.path_missing", Phase.COLLECT, Fault.TASK, _N, "A path that the pack names is not in the sandbox."),
     Code(
+        "sandbox.command_timed_out",
+        Phase.AGENT,
+        Fault.AGENT,
+        _N,
+        "A command in the sandbox took longer than its caller allowed.",
+    ),
+    Code(
         "sandbox.none",
         Phase.VERIFY,
         Fault.CALLER,
