@@ -26,7 +26,8 @@ PAUSES_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_SECONDS = 60.0
 """A child that lived this long starts again without a pause."""
 KILL_SECONDS = 5.0
-"""How long beyond its own drain time a child may take to end."""
+STOPPING_SECONDS = 45.0
+"""A trial that the end of the drain stops: its outputs so far are fetched, its sandbox is removed, all of it is stored."""
 LOG_LIMIT_BYTES = 32 * 1024**2
 
 
@@ -36,6 +37,8 @@ class Group(msgspec.Struct, frozen=True):
     name: str
     roles: tuple[str, ...]
     stage: int
+    ending_seconds: float = KILL_SECONDS
+    """How long beyond the drain its process may take to end."""
 
 
 GROUPS = (
@@ -44,7 +47,7 @@ GROUPS = (
     Group("projector", ("projector",), 3),
     Group("foreman", ("foreman", "scheduler", "clock"), 2),
     Group("builder", ("builder", "attester"), 1),
-    Group("dispatcher", ("dispatcher", "reaper"), 1),
+    Group("dispatcher", ("dispatcher", "reaper"), 1, STOPPING_SECONDS),
 )
 """The roles of a home, in the order they start. Who works is stopped before who decides, and who tells comes last."""
 
@@ -54,7 +57,7 @@ def groups_of(roles: Sequence[str]) -> list[Group]:
     installed = set(roles)
     known = {role for group in GROUPS for role in group.roles}
     found = [
-        Group(group.name, present, group.stage)
+        msgspec.structs.replace(group, roles=present)
         for group in GROUPS
         if (present := tuple(role for role in group.roles if role in installed))
     ]
@@ -208,7 +211,8 @@ class Supervisor:
             stopping = [watched.subject for watched in self._processes if watched.subject.group.stage == stage]
             for process in stopping:
                 process.send(signal.SIGTERM)
-            deadline = time.monotonic() + self._drain_seconds + KILL_SECONDS
+            patience = self._drain_seconds + max(process.group.ending_seconds for process in stopping)
+            deadline = time.monotonic() + patience
             while any(process.pid for process in stopping) and time.monotonic() < deadline and not bell.hurry:
                 bell.wait(0.1)
             for process in stopping:

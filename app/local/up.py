@@ -32,7 +32,7 @@ from app.local.steps import (
     start_postgres,
     write_urls,
 )
-from app.local.supervisor import Process, Server, Supervisor, bell, groups_of, import_path
+from app.local.supervisor import STOPPING_SECONDS, Process, Server, Supervisor, bell, groups_of, import_path
 from app.settings import PREFIX, Settings
 
 READY_SECONDS = 90.0
@@ -197,7 +197,7 @@ def down(settings: Settings, report: Report) -> bool:
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         with report.step("down") as step:
-            patience_seconds = 3 * (settings.drain_seconds + 10) + 60
+            patience_seconds = 3 * (settings.drain_seconds + 10) + STOPPING_SECONDS + 60
             ended, _, _ = select.select([descriptor], [], [], patience_seconds)  # readable when the process has ended
             step.detail = f"pid {found.pid} {'ended' if ended else 'does not end'}"
     finally:

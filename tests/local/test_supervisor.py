@@ -11,6 +11,8 @@ import pytest
 from app.local.process import load
 from app.local.supervisor import GROUPS, Bell, Group, Process, Supervisor, bell, groups_of, import_path
 from tests.local.waiting import is_alive, wait_for
+from workers.dispatcher.harness.telling import CLOSE_SECONDS
+from workers.dispatcher.harness.trial import GONE_SECONDS, GRACE_SECONDS
 
 ROLES = """
 import asyncio, os, pathlib
@@ -157,16 +159,34 @@ def test_a_second_signal_ends_the_patience(make: Make, notes: Path) -> None:
     assert "killed" in said[0]
 
 
-def test_a_process_that_does_not_end_in_time_is_killed(
-    make: Make, notes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.local.supervisor.KILL_SECONDS", 0.1)
-    supervisor, [process], _ = make(Group("stubborn", ("stubborn",), 1), drain_seconds=0.1)
+def test_a_process_that_does_not_end_in_time_is_killed(make: Make, notes: Path) -> None:
+    supervisor, [process], said = make(Group("stubborn", ("stubborn",), 1, ending_seconds=0.1), drain_seconds=0.1)
     supervisor.start_processes()
     wait_for(lambda: bool(lines(notes, "stubborn")))
     with bell() as ringing:
         supervisor.stop(ringing)
     wait_for(lambda: process.pid == 0)
+    assert "killed" in said[0]
+
+
+@pytest.mark.parametrize(("ending_seconds", "order"), [(0.0, []), (60.0, ["worker"])])
+def test_a_group_may_take_its_own_time_beyond_the_drain(
+    make: Make, notes: Path, ending_seconds: float, order: list[str]
+) -> None:
+    """As the dispatcher does, which stops what still runs when the drain is over, and records that."""
+    group = Group("worker", ("worker",), 1, ending_seconds=ending_seconds)
+    supervisor, [process], said = make(group, drain_seconds=0.01)
+    supervisor.start_processes()
+    wait_for(lambda: bool(lines(notes, "worker")))
+    with bell() as ringing:
+        supervisor.stop(ringing)
+    wait_for(lambda: process.pid == 0)
+    assert (lines(notes, "order"), bool(said)) == (order, not order)
+
+
+def test_the_dispatcher_has_the_time_that_stopping_a_trial_takes() -> None:
+    [dispatcher] = [group for group in groups_of(["dispatcher", "reaper"]) if "dispatcher" in group.roles]
+    assert dispatcher.ending_seconds > GRACE_SECONDS + 2 * GONE_SECONDS + CLOSE_SECONDS
 
 
 def test_no_process_survives_a_killed_supervisor(program, plugin: Path, notes: Path, tmp_path: Path) -> None:
