@@ -173,6 +173,14 @@ class System:
         send(found[0], signal.SIGKILL)
         return found[0]
 
+    async def gone(self, target: str) -> None:
+        """Kill it, as soon as it is there, and wait for its end."""
+        while not self.pids(target):
+            await asyncio.sleep(0.02)
+        killed = self.kill(target)
+        while is_alive(killed):
+            await asyncio.sleep(0.01)
+
     async def started_again(self, target: str, before: int, limit: float = 60.0) -> None:
         """Wait until the supervisor has started a target again that was killed as `before`."""
         deadline = time.monotonic() + limit
