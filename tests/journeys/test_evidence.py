@@ -19,21 +19,22 @@ pytestmark = [pytest.mark.docker, pytest.mark.harness, pytest.mark.slow]
 
 # A further attester: it reads the log and the store, and writes what it makes of an evaluation to a file.
 ATTEST = """
-import asyncio, shutil, sys
+import asyncio, sys
 from pathlib import Path
 
 from app import settings
 from app.boot import open_house
-from app.objects import keys
 from workers.attester.main import Attester
 from workers.builder.build.docker import open_backend
+from workers.streams import EVIDENCE, load
 
-async def main(evaluation, scratch):
+async def main(evidence, scratch):
     values = settings.load()
     async with open_house(values, connections=2) as house:
         backend = await open_backend(values, Path(scratch))
         try:
-            print((await Attester(house, backend)._archive(evaluation)).archive_digest)
+            owed = (await load(house, EVIDENCE, evidence)).state
+            print((await Attester(house, backend)._archive(owed)).archive_digest)
         finally:
             await backend.close()
 
@@ -45,8 +46,10 @@ async def test_two_attesters_make_the_same_bytes(system: System, quick: str, tmp
     """From scratch: into a store of its own that lacks the archive, with another hash seed, time zone and locale."""
     run = await system.api.completed(await system.api.start([quick], trials=2))
     history = await everything_holds(system)
-    (sealed,) = [
-        one.event for one in history.log if isinstance(one.event, EvidenceSealed) and one.event.run_id == run["id"]
+    ((evidence, sealed),) = [
+        (one.stream, one.event)
+        for one in history.log
+        if isinstance(one.event, EvidenceSealed) and one.event.run_id == run["id"]
     ]
     (pid,) = system.pids("builder")
     environment = dict(one.split("=", 1) for one in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in one)
@@ -56,7 +59,7 @@ async def test_two_attesters_make_the_same_bytes(system: System, quick: str, tmp
         await asyncio.to_thread(_copy_without, system.home / "objects", store, sealed.archive_key)
         made = await asyncio.to_thread(
             subprocess.run,
-            [sys.executable, "-P", "-c", ATTEST, sealed.evaluation_id, str(tmp_path / seed / "scratch")],
+            [sys.executable, "-P", "-c", ATTEST, evidence, str(tmp_path / seed / "scratch")],
             env={
                 **environment,
                 "PYTHONPATH": str(ROOT),
