@@ -5,12 +5,14 @@ else. Both run alone in a process of their own, on the same server.
 """
 
 import asyncio
+import collections
 import random
 import time
 
 import nats
 
 from app.bus import topology
+from app.domain.registry import decode_meta
 from app.eventlog.append import append_direct, ring
 from app.eventlog.incarnation import current_incarnation
 from app.eventlog.model import Unit
@@ -23,12 +25,24 @@ from tests.projections.projecting import groups, projector, write, writer
 
 EVENTS = 30_000
 EVENTS_A_RUN = 48
+BEFORE_RUNS = ("task", "revision")
 TURNS = 3
 
 
 def history(events: int, seed: int = 1) -> list[Unit]:
-    """A lawful history of about so many events: runs from the request to the score, interleaved."""
-    return finished(random.Random(seed), runs=max(1, events // EVENTS_A_RUN)).units
+    """A lawful history of about so many events: runs from the request to the score, interleaved so that units which follow
+    one another are of different runs, as in a busy system."""
+    units = finished(random.Random(seed), runs=max(1, events // EVENTS_A_RUN)).units
+    rounds: dict[int, list[Unit]] = {0: []}
+    turn: collections.Counter[str] = collections.Counter()
+    for unit in units:
+        root = str(decode_meta(unit.events[0].meta).correlation)
+        if unit.category in BEFORE_RUNS:
+            rounds[0].append(unit)
+        else:
+            turn[root] += 1
+            rounds.setdefault(turn[root], []).append(unit)
+    return [unit for number in sorted(rounds) for unit in rounds[number]]
 
 
 async def measure(ground: Ground) -> list[Figure]:

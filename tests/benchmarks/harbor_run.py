@@ -1,18 +1,25 @@
 """`harbor run` as a peer: the same Harbor, from the same environment, on the same pack."""
 
 import asyncio
-import contextlib
 import json
 import os
 import shutil
 import time
 from pathlib import Path
 
-from tests.benchmarks.ground import ROOT, Ground
+from tests.benchmarks.ground import Ground
 
 
 async def harbor_run(
-    ground: Ground, pack: Path, environment: str, *, trials: int, concurrency: int, agent: str = "oracle", more: tuple[str, ...] = ()
+    ground: Ground,
+    pack: Path,
+    environment: str,
+    *,
+    trials: int,
+    concurrency: int,
+    agent: str = "oracle",
+    more: tuple[str, ...] = (),
+    plugins: Path | None = None,
 ) -> float:
     """Seconds from the start of the program to its end. Raises AssertionError unless every trial has ended well."""
     folder = ground.place("harbor")
@@ -23,8 +30,9 @@ async def harbor_run(
         "--yes", "--quiet", *more,
         cwd=folder, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         env={
-            "PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT / "tests" / "benchmarks"),
-            "HARBOR_TELEMETRY": "0", "DOCKER_HOST": ground.docker_host, **_plugins(folder, ground),
+            "PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path(__file__).parent / "peers"),
+            "HARBOR_TELEMETRY": "0", "DOCKER_HOST": ground.docker_host,
+            **({"DOCKER_CONFIG": str(plugins)} if plugins else {}),
         },
     )  # fmt: skip
     output, _ = await process.communicate()

@@ -1,1 +1,0 @@
-"""Environment classes for `harbor run`: what a trial costs there. Loaded by Harbor, in the harness environment alone."""
