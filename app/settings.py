@@ -32,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The same servers with the relay's own user, the only one who should be allowed to publish events. Empty: nats_url."""
     objects_url: str = ""
     """file:///folder or s3://bucket/prefix?endpoint=…&region=…. Empty: `<home>/objects`."""
+    runtime: str = "docker"
+    """Where sandboxes run: the name of an installed runtime (entry-point group `seatrial.runtimes`)."""
     docker_host: str = ""
     """unix:///… or tcp://… of a container engine. Empty: found, or installed by `seatrial up`."""
     harness_home: str = ""

@@ -11,6 +11,7 @@ import structlog
 
 from app.boot import House, open_house
 from app.settings import Settings
+from workers.dispatcher.runtimes.choose import open_runtime
 from workers.dispatcher.runtimes.port import EngineUnavailable, Runtime, SandboxInfo
 from workers.looper import repeat, until
 from workers.statements import statement
@@ -21,8 +22,6 @@ SWEEP_SECONDS = 10.0
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    from workers.dispatcher.runtimes.docker import open_runtime
-
     async with open_house(settings, connections=2) as house:
         runtime = await open_runtime(settings)
         try:

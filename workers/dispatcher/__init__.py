@@ -4,6 +4,7 @@ main        claims trials and ends them; one process, `slots` trials at a time
 plan        what shall run, from the pack and the evaluation (pure)
 packs       the packs on this machine, by digest
 logbook     output as it comes: redacted, published, kept
+scratch     where trials have their files while they run
 keeping     what an execution left, into the object store; result.json last
 verdict     what happened, judged by the failure taxonomy (pure)
 harness/    one child process a trial, forked from a server that has imported Harbor

@@ -35,11 +35,13 @@ from app.objects.port import StoreError
 from app.settings import Settings
 from app.vault.redaction import NOTHING
 from workers import disk
-from workers.dispatcher import keeping, plan, verdict
+from workers.dispatcher import keeping, plan, scratch, verdict
 from workers.dispatcher.harness import locate
 from workers.dispatcher.harness.model import LogChunk, TrialObservation, TrialSpec
 from workers.dispatcher.harness.server import Servers
 from workers.dispatcher.harness.trial import run_trial
+from workers.dispatcher.runtimes import orphans
+from workers.dispatcher.runtimes.choose import open_runtime
 from workers.dispatcher.runtimes.port import EngineUnavailable, ImageMissing, Runtime
 from workers.lease import Crew, Lease
 from workers.logbook import Logbook
@@ -55,8 +57,6 @@ NO_IMAGE = "seatrial-no-such-image:0"
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
-    from workers.dispatcher.runtimes.docker import open_runtime
-
     async with open_house(settings) as house:
         harness = await asyncio.to_thread(locate.ensure, settings.harness_path)
         folder = settings.home_path / "cache" / "harness-home"
@@ -73,18 +73,30 @@ class Dispatcher:
     def __init__(self, house: House, runtime: Runtime, servers: Servers) -> None:
         self.house, self.runtime, self.servers = house, runtime, servers
         self.packs = Packs(house.objects, house.settings.home_path / "cache" / "packs")
-        self.scratch = house.settings.home_path / "scratch"
         self.crew = Crew(house, KIND, house.settings.slots, self.ready)
+        self.scratch = house.settings.home_path / "scratch" / plan.scratch_name(self.crew.worker)
         self.drained = asyncio.Event()
         """Set when the time for draining is over: what still runs is stopped, and tried again elsewhere."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        await asyncio.to_thread(self._clear_scratch)
+        await self._remove_unstarted()
         drain = asyncio.create_task(self._drain(stop), name="drain")
         try:
-            await self.crew.run(stop, self.handle)
+            with scratch.held(self.scratch):
+                await self.crew.run(stop, self.handle)
         finally:
             drain.cancel()
+
+    async def _remove_unstarted(self) -> None:
+        """The sandboxes that a kill between create and start left without a lifeline: now, not at their lease's end."""
+        try:
+            now = self.house.clock.now().timestamp()
+            removed = await orphans.remove_unstarted(self.runtime, str(self.house.installation), now=now)
+        except EngineUnavailable as error:
+            log.warning("the container engine is away", error=str(error))
+            return
+        if removed:
+            log.warning("removed sandboxes that were never started", count=removed)
 
     async def ready(self) -> bool:
         """Whether the engine and the object store answer, and there is room on the disk."""
@@ -100,12 +112,6 @@ class Dispatcher:
         await stop.wait()
         await asyncio.sleep(self.house.settings.drain_seconds)
         self.drained.set()
-
-    def _clear_scratch(self) -> None:
-        """What killed dispatchers of this home left; a folder belongs to one process."""
-        self.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for folder in self.scratch.iterdir():
-            shutil.rmtree(folder, ignore_errors=True)
 
     # ------------------------------------------------------------ one trial
 
