@@ -107,7 +107,7 @@ class System:
             revisions = self._api.revisions
             await self._api.close()
             self._api = None
-        await self._end()
+        await self.end()
         for revision in revisions:
             await self.engine.remove_image(f"{REPOSITORY}/{revision}")
         await self.engine.close()
@@ -117,10 +117,10 @@ class System:
         found = state.load(self.home)
         assert found is not None, "it does not run"
         if max(one.restarts for one in (*found.servers, *found.processes)) >= MANY_RESTARTS:
-            await self._end()
+            await self.end()
             await self.start()
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
         if self._popen is None or self._popen.poll() is not None:
             return
         for pid in [self._popen.pid, *descendants(self._popen.pid)]:

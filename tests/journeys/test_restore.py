@@ -1,0 +1,92 @@
+"""The database comes back from a backup that is older than what the bus has told: nothing goes on until an operator says so."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.holds import eventually, everything_holds
+from tests.journeys.packs import write_pack
+from tests.journeys.system import ROOT, System
+
+pytestmark = [pytest.mark.docker, pytest.mark.harness, pytest.mark.slow]
+
+
+@pytest.fixture
+async def own(memory_folder: Path, docker_host: str, harness: Path) -> AsyncIterator[System]:
+    """A system of its own: its log gets another life."""
+    folder = Path(tempfile.mkdtemp(prefix="restored-", dir=memory_folder))
+    folder.chmod(0o711)
+    async with System(folder, docker_host, harness).running() as own:
+        yield own
+
+
+async def test_a_restored_database_begins_a_new_life_of_the_log(own: System, tmp_path: Path) -> None:
+    assert (await own.api.built(write_pack(tmp_path / "quick"), "quick"))["status"] == "ready"
+    kept = await own.api.completed(await own.api.start(["quick"]))
+    await everything_holds(own)
+    before = {str(one.event_id) for one in await own.events()}
+    data = (own.home / "postgres" / "data").resolve()
+    await own.end()
+    _copy(data, tmp_path / "backup")
+    await own.start()
+    lost = await own.api.completed(await own.api.start(["quick"]))
+    await everything_holds(own)
+    forgotten = frozenset(str(one.event_id) for one in await own.events()) - before
+    position = own.api.position
+    await own.end()
+    subprocess.run(["rm", "-rf", data], check=True)
+    _copy(tmp_path / "backup", data)
+    await own.start()
+
+    await eventually(lambda: _refused(own), 60, "the relay says that it must be told")
+    done = await asyncio.to_thread(_restore, own)
+    assert done.returncode == 0, done.stderr
+    await own.end()
+    await own.start()
+    assert [one["id"] async for one in own.api.pages("/v1/runs")] == [kept["id"]]
+    again = await own.api.completed(await own.api.start(["quick"]))
+    assert (again["number"], lost["number"]) == (2, 2), "the number that the lost run had is free again"
+    assert await _first_answer(own, position) == "resync"
+    await everything_holds(own, forgotten=forgotten)
+
+
+async def _refused(own: System) -> bool:
+    connection = await own.connect()
+    try:
+        return await connection.fetchval("select refusal from eventlog.relay") == "restore_needed"
+    finally:
+        await connection.close()
+
+
+async def _first_answer(own: System, position: str) -> str:
+    """What a follower hears first that goes on after a cursor of the life before."""
+    follow = own.api.client.stream(
+        "GET", "/v1/events", params={"after": position}, headers={"Accept": "text/event-stream"}
+    )
+    async with follow as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("event:"):
+                return line.removeprefix("event:").strip()
+    return ""
+
+
+def _copy(source: Path, copy: Path) -> None:
+    """With owners and modes: Postgres insists on them."""
+    subprocess.run(["cp", "-a", source, copy], check=True)
+
+
+def _restore(own: System) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "app", "admin", "restore"],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "SEATRIAL_HOME": str(own.home)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
