@@ -47,11 +47,12 @@ from workers.lease import Crew, Lease
 from workers.logbook import Logbook
 from workers.looper import AWAY, until
 from workers.packs import LocalPack, PackCorrupt, Packs
-from workers.streams import TRIAL, Extras, LeaseLost, act, load
+from workers.streams import TRIAL, Contended, Extras, LeaseLost, act, load
 
 log = structlog.get_logger()
 
 KIND = "trial"
+TELL_SECONDS = 0.5
 NO_IMAGE = "seatrial-no-such-image:0"
 """Asking for it tells whether the engine answers."""
 
@@ -244,15 +245,27 @@ class Attempt:
                 one.cancel()
 
     async def _tell(self, phases: asyncio.Queue[str]) -> None:
-        """trial.phase_entered for each phase, beside the trial: it must never wait for the log."""
+        """trial.phase_entered for each phase, beside the trial: it must never wait for the log. The log that is away gets
+        them when it is back, if the trial still runs then."""
         while phase := await phases.get():
-            with contextlib.suppress(*AWAY, LeaseLost):
-                await act(
-                    self.house, TRIAL, self.lease.work_id, self.lease.team,
-                    trial.EnterPhase(execution_id=self.execution_id, phase=phase),
-                    actor=self.dispatcher.crew.worker, correlation=self.state.run_id,
-                    extras=lambda _: Extras(lease=self.lease.guard),
-                )  # fmt: skip
+            while not await self._told(phase):
+                if await until(self.lease.lost, TELL_SECONDS):
+                    return
+
+    async def _told(self, phase: str) -> bool:
+        """Whether there is nothing more to tell of it. False: the log is away."""
+        try:
+            await act(
+                self.house, TRIAL, self.lease.work_id, self.lease.team,
+                trial.EnterPhase(execution_id=self.execution_id, phase=phase),
+                actor=self.dispatcher.crew.worker, correlation=self.state.run_id,
+                extras=lambda _: Extras(lease=self.lease.guard),
+            )  # fmt: skip
+        except LeaseLost:
+            return True
+        except (*AWAY, Contended):
+            return False
+        return True
 
     def _judge(self, spec: TrialSpec, seen: TrialObservation, reason: str | None) -> verdict.Verdict:
         if reason == "drained":
