@@ -110,10 +110,10 @@ async def build_archive(destination: Path, inputs: EvidenceInputs) -> Sealed:
         with aside.open("xb") as raw:
             out = _Digested(raw)
             writer = TarWriter(out)
-            writer.file(manifest.NAME, len(contents_json), [contents_json])
+            await asyncio.to_thread(writer.file, manifest.NAME, len(contents_json), [contents_json])
             for file in contents.files:
                 if file.path in documents:
-                    writer.file(file.path, file.size, [documents[file.path]])
+                    await asyncio.to_thread(writer.file, file.path, file.size, [documents[file.path]])
                 else:
                     await _stream(writer, files[file.path])
             await asyncio.to_thread(writer.close)

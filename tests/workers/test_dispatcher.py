@@ -130,6 +130,7 @@ async def test_a_trial_is_run_scored_and_stored(house: House, dispatcher: Dispat
     assert isinstance(scored, TrialScored)
     assert (scored.reward, scored.execution, scored.adopted) == (1.0, 1, False)
     assert scored.validity.digests_pinned
+    assert (scored.validity.egress, scored.validity.unenforced) == ("public", ("private_addresses",))
     entered = [event.phase for event in events if isinstance(event, PhaseEntered)]
     assert [phase for phase in entered if phase in ("provision", "agent", "verify")] == ["provision", "agent", "verify"]
     record = await record_of(house, scored.execution_id)
