@@ -10,7 +10,7 @@ import ssl
 import sys
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
@@ -18,12 +18,19 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from app import settings as settings_module
+from app.cli.sse import Event, read_events
 from app.settings import Settings
 
 TIMEOUT_SECONDS = 60.0
 CHUNK_BYTES = 1024 * 1024
+PROXY_AWAY = frozenset({502, 503, 504})
+"""What a proxy before the API answers in its own words while the API is away."""
 RETRIES = 5
-"""Of a request that may be repeated, while the server restarts."""
+"""Of a request whose server is not reached, while it restarts."""
+BUSY_SECONDS = 60.0
+"""How long a request is repeated to a server that asks for it: the database behind it is away, or a view is behind."""
+FOLLOW_SECONDS = 600.0
+"""How long a stream that was there once is tried again: what it tells of goes on meanwhile."""
 
 
 class ApiError(click.ClickException):
@@ -35,16 +42,40 @@ class ApiError(click.ClickException):
         super().__init__(message)
         self.status, self.code, self.problem = status, code, problem or {}
 
+    @property
+    def retryable(self) -> bool:
+        return bool(self.problem.get("retryable")) or (not self.problem and self.status in PROXY_AWAY)
+
     def show(self, file: Any = None) -> None:
         click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
 
 
-class Event:
-    """One server-sent event."""
+class ConnectionLost(ApiError):
+    """The server was not reached, or went away in the middle of an answer."""
 
-    def __init__(self, name: str, identifier: str | None, data: str) -> None:
-        self.name, self.id = name, identifier
-        self.data: Any = json.loads(data) if data else None
+    @property
+    def retryable(self) -> bool:
+        return True
+
+
+class Patience:
+    """How often and how long one thing is tried again."""
+
+    def __init__(self) -> None:
+        self._begun, self._failures, self._seconds = time.monotonic(), 0, BUSY_SECONDS
+
+    def reached(self) -> None:
+        """It worked, and what is lost from now on is worth waiting for."""
+        self._begun, self._failures, self._seconds = time.monotonic(), 0, FOLLOW_SECONDS
+
+    def wait(self, error: ApiError) -> None:
+        """Pause before the next try. Raises `error` when there is to be none."""
+        self._failures += 1
+        never_there = isinstance(error, ConnectionLost) and self._seconds < FOLLOW_SECONDS
+        too_often = never_there and self._failures > RETRIES
+        if not error.retryable or too_often or time.monotonic() - self._begun > self._seconds:
+            raise error
+        time.sleep(min(2.0, 0.1 * 2 ** min(self._failures - 1, 8)))
 
 
 class Client:
@@ -79,44 +110,57 @@ class Client:
                 return
 
     def upload(self, path: str, file: BinaryIO, size: int) -> Any:
-        """PUT a file as the raw body."""
+        """PUT a file as the raw body. The same bytes sent again get the same answer."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        with self._answer("PUT", path, body=file, headers=headers) as answer:
-            return json.loads(answer.read())
+
+        def send() -> Any:
+            file.seek(0)
+            with self._answer("PUT", path, body=file, headers=headers) as answer, self._reaching():
+                return json.loads(answer.read())
+
+        return self._repeated(send)
 
     def download(self, path: str, destination: Path) -> None:
         """GET into a file; a file that is there is replaced when the new one is complete."""
         aside = destination.with_name(f".{destination.name}.partial")
-        with self._answer("GET", path) as answer, aside.open("wb") as file:
-            while chunk := answer.read(CHUNK_BYTES):
-                file.write(chunk)
-        aside.replace(destination)
+
+        def fetch() -> None:
+            with self._answer("GET", path) as answer, aside.open("wb") as file:
+                while chunk := self._read(answer):
+                    file.write(chunk)
+
+        try:
+            self._repeated(fetch)
+            aside.replace(destination)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def stream(self, path: str, **query: Any) -> Generator[Event]:
-        """Server-sent events, over all reconnects, each once; returns after `end`."""
+        """Server-sent events, over all reconnects and outages, each once; returns after `end`. After a restore of the
+        server's database they begin again."""
         last: str | None = None
-        failures = 0
+        patience = Patience()
         while True:
             headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
             try:
-                with self._answer("GET", path, query=query, headers=headers) as answer:
-                    for event in _events(answer):
-                        failures = 0
+                with self._answer("GET", path, query=query, headers=headers) as answer, self._reaching():
+                    patience.reached()
+                    for event in read_events(answer):
+                        patience.reached()
                         last = event.id or last
                         if event.name == "end":
                             return
-                        if event.name == "resync":
-                            last = None
+                        if event.name == "resync":  # our cursors mean nothing any more
+                            last, self.position, query = None, None, query | {"after": None}
                         if event.name in ("reconnect", "resync"):
                             break
                         if isinstance(event.data, dict):  # what we saw happen, our next reads shall show
                             self.position = event.data.get("cursor", self.position)
                         yield event
-            except (OSError, http.client.HTTPException) as error:
-                failures += 1
-                if failures > RETRIES:
-                    raise ApiError(f"the connection to {self.url} was lost ({error}); try again") from error
-            time.sleep(min(2.0, 0.1 * 2**failures))
+            except ApiError as error:
+                patience.wait(error)
+            else:
+                time.sleep(0.1)
 
     def _json(
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, Any] | None = None,
@@ -124,21 +168,40 @@ class Client:
     ) -> Any:  # fmt: skip
         encoded = None if body is None else json.dumps(body).encode()
         sent = dict(headers or {}) | ({"Content-Type": "application/json"} if encoded is not None else {})
-        for attempt in range(RETRIES + 1):
+
+        def ask() -> Any:
+            with self._answer(method, path, body=encoded, query=query, headers=sent) as answer, self._reaching():
+                content = answer.read()
+            return json.loads(content) if content else None
+
+        return self._repeated(ask)
+
+    def _repeated[T](self, action: Callable[[], T]) -> T:
+        """What `action` returns, tried again as long as that may help. Raises ApiError."""
+        patience = Patience()
+        while True:
             try:
-                with self._answer(method, path, body=encoded, query=query, headers=sent) as answer:
-                    content = answer.read()
-                return json.loads(content) if content else None
-            except (OSError, http.client.HTTPException) as error:
-                if attempt == RETRIES:
-                    raise ApiError(
-                        f"{self.url} does not answer ({error}); is it running? See `seatrial status`"
-                    ) from error
+                return action()
             except ApiError as error:
-                if attempt == RETRIES or not error.problem.get("retryable"):
-                    raise
-            time.sleep(0.1 * 2**attempt)
-        raise AssertionError("the loop returns or raises")
+                patience.wait(error)
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Generator[None]:
+        """Around what touches the network, and nothing else: raises ConnectionLost."""
+        try:
+            yield
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLost(
+                f"{self.url} does not answer ({error}); is it running? See `seatrial status`"
+            ) from error
+
+    def _read(self, answer: http.client.HTTPResponse) -> bytes:
+        """The next piece; empty at the end. The library says nothing when a body ends too early."""
+        with self._reaching():
+            chunk = answer.read(CHUNK_BYTES)
+            if not chunk and answer.length:
+                raise http.client.IncompleteRead(b"", answer.length)
+        return chunk
 
     @contextlib.contextmanager
     def _answer(
@@ -153,11 +216,15 @@ class Client:
             sent["Seatrial-After"] = self.position
         connection = self._connect()
         try:
-            connection.request(method, target, body=body, headers=sent)
-            answer = connection.getresponse()
+            with self._reaching():
+                connection.request(method, target, body=body, headers=sent)
+                answer = connection.getresponse()
+                if answer.version >= 11 and answer.length is None and not answer.chunked:
+                    raise http.client.IncompleteRead(b"")  # the headers broke off, about which the library says nothing
+                refused = _refused(answer) if answer.status >= 400 else None
             self.position = answer.headers.get("Seatrial-Position") or self.position
-            if answer.status >= 400:
-                raise _refused(answer)
+            if refused is not None:
+                raise refused
             yield answer
         finally:
             connection.close()
@@ -221,26 +288,3 @@ def _refused(answer: http.client.HTTPResponse) -> ApiError:
             f"  {one.get('pointer') or one.get('field') or ''}: {one.get('detail') or one.get('message') or ''}"
         )
     return ApiError("\n".join(lines), status=answer.status, code=str(problem.get("code", "")), problem=problem)
-
-
-def _events(answer: http.client.HTTPResponse) -> Iterator[Event]:
-    """Parse the stream (WHATWG HTML, section 9.2.6)."""
-    name, identifier, data = "message", None, list[str]()
-    for raw in answer:
-        line = raw.decode().rstrip("\r\n")
-        if not line:
-            if data or name != "message":
-                yield Event(name, identifier, "\n".join(data))
-            name, identifier, data = "message", None, []
-            continue
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        match field:
-            case "event":
-                name = value
-            case "id":
-                identifier = value
-            case "data":
-                data.append(value)
-            case _:
-                pass

@@ -54,7 +54,8 @@ def list_(json_: bool) -> None:
 
 @keys.command()
 @click.argument("key")
-def revoke(key: str) -> None:
+@show.as_json
+def revoke(key: str, json_: bool) -> None:
     """Make a key useless, at once and for ever."""
-    connect().post(f"/v1/keys/{segment(key)}/revoke")
-    click.echo(f"{key} is revoked")
+    made = connect().post(f"/v1/keys/{segment(key)}/revoke")
+    show.document(made) if json_ else click.echo(f"{key} is revoked")

@@ -170,11 +170,15 @@ def retry(run: str, detach: bool, json_: bool) -> None:
 @runs.command()
 @click.argument("run")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to. Default: seatrial-run-N.tar.zst here.")
-def archive(run: str, output: Path | None) -> None:
+@show.as_json
+def archive(run: str, output: Path | None, json_: bool) -> None:
     """Fetch the evidence of a run."""
     client = connect()
     one = client.get(f"/v1/runs/{segment(run)}")
     suffix = "tar.zst" if one["evaluations"] == 1 else "tar"
     path = output or Path(f"seatrial-run-{one['number']}.{suffix}")
     client.download(one["archive_url"], path)
+    if json_:
+        show.document({"path": str(path), "size_bytes": path.stat().st_size, "run": one["id"]})
+        return
     click.echo(f"{path}  {path.stat().st_size} bytes; check it with `seatrial verify {path}`")

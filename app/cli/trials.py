@@ -106,7 +106,8 @@ def artifacts(trial: str, path: str | None, output: Path | None, json_: bool) ->
 
 @trials.command()
 @click.argument("trial")
-def cancel(trial: str) -> None:
+@show.as_json
+def cancel(trial: str, json_: bool) -> None:
     """End a trial. One that has ended stays as it is."""
     made = connect().post(f"/v1/trials/{segment(trial)}/cancel")
-    click.echo(f"trial {made['id']} is {made['status']}")
+    show.document(made) if json_ else click.echo(f"trial {made['id']} is {made['status']}")
