@@ -91,11 +91,11 @@ class Crew:
                     group.create_task(self._slot(stop, handle), name=f"{self.kind}.slot-{slot}")
         finally:
             over.set()
-            with contextlib.suppress(*AWAY):
-                await leases.retire(self.house.pool, self.worker)
             for task in (beating, leaving):
                 task.cancel()
             await asyncio.gather(beating, leaving, return_exceptions=True)
+            with contextlib.suppress(*AWAY):  # last, since either of the two registers a worker that is not known
+                await leases.retire(self.house.pool, self.worker)
 
     async def _leave(self, stop: asyncio.Event) -> None:
         """Offer no slots from the moment of the stop: what is admitted now would wait for the end of the drain."""

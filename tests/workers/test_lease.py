@@ -14,7 +14,7 @@ from app.bus.work import Due, due
 from app.domain import evidence, revision, trial
 from app.eventlog.model import LogUnavailable, Unit
 from tests.workers import rig
-from tests.workers.conftest import LEASE_SECONDS, Open
+from tests.workers.conftest import Open
 from workers.foreman import Foreman, cancel_trial
 from workers.lease import Crew, Lease
 from workers.looper import until
@@ -269,11 +269,11 @@ async def test_a_crew_that_stops_lets_its_work_end_and_takes_no_more(house: Hous
 
 
 async def test_a_worker_that_beats_is_never_taken_for_lost(house: House) -> None:
-    """However long its work takes: three lease times here."""
+    """However long its work takes: a lease time and a half here."""
     one = await admitted_trial(house)
-    crew, stop = Crew(house, "trial", 1), asyncio.Event()
+    crew, stop, lease_seconds = Crew(house, "trial", 1), asyncio.Event(), 2.0
     async with claimed(house, crew, one) as (lease, _):
-        sweeper = leases.Sweeper(house.clock, LEASE_SECONDS)
+        sweeper = leases.Sweeper(house.clock, lease_seconds)
 
         async def beating() -> None:
             while not stop.is_set():
@@ -282,7 +282,7 @@ async def test_a_worker_that_beats_is_never_taken_for_lost(house: House) -> None
         task = asyncio.create_task(beating())
         for _ in range(12):
             assert await sweeper.expired(house.pool) == []
-            await until(stop, LEASE_SECONDS / 4)
+            await until(stop, lease_seconds / 8)
         stop.set()
         await task
         assert not lease.lost.is_set()

@@ -173,5 +173,6 @@ async def test_an_engine_that_is_away_is_waited_for(house: House) -> None:
                 stop.set()
             raise EngineUnavailable("away")
 
-    await Reaper(house, Away()).run(stop)  # type: ignore[arg-type]
+    settings = rig.msgspec.structs.replace(house.settings, lease_seconds=0.1)
+    await Reaper(rig.msgspec.structs.replace(house, settings=settings), Away()).run(stop)  # type: ignore[arg-type]
     assert looks == 3

@@ -61,6 +61,8 @@ async def test_two_schedulers_never_give_a_slot_away_twice(house: House, open_an
     running: dict[str, str] = {}
     ended: set[str] = set()
     while len(ended) < len(trials):
+        for worker in ("wrk_a", "wrk_b"):
+            await leases.beat(house.pool, worker)
         await asyncio.gather(*(scheduler.admit() for scheduler in schedulers for _ in range(3)))
         assert await house.pool.fetchval(IN_USE) <= 7
         for trial_id in set(await admitted(house)) - running.keys() - ended:

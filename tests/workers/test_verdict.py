@@ -41,7 +41,7 @@ OBSERVATIONS = st.builds(
 )
 
 
-@hypothesis.settings(max_examples=2000, deadline=None)
+@hypothesis.settings(max_examples=500, deadline=None)
 @hypothesis.given(seen=OBSERVATIONS, verified=st.booleans())
 def test_a_score_is_earned_or_there_is_none(seen: TrialObservation, verified: bool) -> None:
     judged = verdict.judge(seen, verified=verified)
