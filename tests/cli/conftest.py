@@ -1,6 +1,5 @@
 """The API as it runs, with relay and projector, on a database of this room's own; a team and a folder for each test."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -8,13 +7,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-import projections.main
-from app.boot import open_house
-from app.bus import relay, topology
 from app.local.nats import Nats
 from app.local.postgres import Postgres
 from app.settings import Settings
-from tests.cli.rig import Faults, Shell
+from tests.cli.rig import Faults, Shell, api
 from tests.http.world import Server, Team, make_team
 
 
@@ -41,16 +37,8 @@ def cli_nats(memory_folder: Path) -> Iterator[Nats]:
 async def server(cli_database: str, cli_nats: Nats, memory_folder: Path) -> AsyncIterator[Server]:
     home = memory_folder / "cli-home"
     home.mkdir(exist_ok=True)
-    await topology.ensure(cli_nats.url)
-    settings, stop = Settings(home=str(home), database_url=cli_database, nats_url=cli_nats.url), asyncio.Event()
-    async with open_house(settings, connections=16) as house, Server(house).serving() as serving:
-        others = [
-            asyncio.create_task(relay.main(settings, stop)),
-            asyncio.create_task(projections.main.main(settings, stop)),
-        ]
+    async with api(Settings(home=str(home), database_url=cli_database, nats_url=cli_nats.url)) as serving:
         yield serving
-        stop.set()
-        await asyncio.gather(*others)
 
 
 @pytest.fixture

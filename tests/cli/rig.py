@@ -11,10 +11,14 @@ from typing import Any
 
 import msgspec
 
+import projections.main
 from app import ids
+from app.boot import open_house
+from app.bus import relay, topology
 from app.domain.events import Tally
+from app.settings import Settings
 from tests.http.story import Story
-from tests.http.world import Team
+from tests.http.world import Server, Team
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -56,6 +60,21 @@ async def ended(process: asyncio.subprocess.Process) -> Ended:
         raise AssertionError(f"it did not end:\n{out.decode()}\n{err.decode()}") from None
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())
+
+
+@contextlib.asynccontextmanager
+async def api(settings: Settings) -> AsyncIterator[Server]:
+    """The API on a free port, with the relay and the projector that it lives on."""
+    await topology.ensure(settings.nats_url)
+    stop = asyncio.Event()
+    async with open_house(settings, connections=16) as house, Server(house).serving() as serving:
+        others = [
+            asyncio.create_task(relay.main(settings, stop)),
+            asyncio.create_task(projections.main.main(settings, stop)),
+        ]
+        yield serving
+        stop.set()
+        await asyncio.gather(*others)
 
 
 class Shell:
