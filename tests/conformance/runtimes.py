@@ -371,7 +371,7 @@ class RuntimeConformance:
         for first, second in (("public", "no-network"), ("no-network", "public")):
             sandbox = await make(network=NetworkPolicy(first))
             for mode in (second, first, first):
-                await sandbox.set_network(NetworkPolicy(mode))
+                assert (await sandbox.set_network(NetworkPolicy(mode))).network == mode
                 devices = (await out(sandbox, "ls /sys/class/net")).split()
                 assert (devices == ["lo"]) == (mode == "no-network"), (first, mode, devices)
 

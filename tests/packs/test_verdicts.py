@@ -2,7 +2,7 @@
 
 {"outcome": "scored", "reward": R}   and "code", "phase", "fault" when it scored in spite of a failure of the agent
 {"outcome": "errored", "code": …, "phase": …, "fault": …}
-optional: strays, out_of_memory, isolation, egress, verifier_exit_code, as the score's validity record has them
+optional: strays, out_of_memory, isolation, egress, unenforced, verifier_exit_code, as the score's validity record has them
 """
 
 from typing import Any
@@ -35,6 +35,7 @@ async def test_a_pack_ends_as_it_should(pack: str, trials: Trials) -> None:
     assert valid.out_of_memory == expected.get("out_of_memory", valid.out_of_memory), valid
     assert valid.verifier_isolation == expected.get("isolation", valid.verifier_isolation)
     assert valid.egress == expected.get("egress", valid.egress)
+    assert list(valid.unenforced) == expected.get("unenforced", list(valid.unenforced))
     assert valid.verifier_exit_code == expected.get("verifier_exit_code", valid.verifier_exit_code)
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import BinaryIO, assert_never
 
-import msgspec
 import structlog
 
 from workers.dispatcher.harness import calls
@@ -90,8 +89,7 @@ class Desk:
             case calls.Get():
                 await self._get(call)
             case calls.Network():
-                await self._live(call).set_network(call.network)
-                self._note_network(call)
+                self._note_network(await self._live(call).set_network(call.network))
             case calls.Strays():
                 return {"strays": await self._live(call).kill_strays()}
             case _:
@@ -142,12 +140,12 @@ class Desk:
             raise port.ImageMissing("the verifier has an image of its own, and nobody has built it")
         return image
 
-    def _note_network(self, call: calls.Network) -> None:
+    def _note_network(self, effective: port.Effective) -> None:
         """What the agent could reach is what counts: the switch at the beginning of its phase, not the one back."""
         if self.effective is None or self._agent_s_network_noted or self._phase() != "agent":
             return
         self._agent_s_network_noted = True
-        self.effective = msgspec.structs.replace(self.effective, network=call.network.mode)
+        self.effective = effective
 
     async def _exec(self, call: calls.Exec, reply: Reply, emit: Emit) -> Header:
         forwarded = 0

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import msgspec
 from aiodocker import DockerError
 from aiodocker.stream import Stream as Attached
 from aiohttp import ClientError
@@ -292,7 +293,7 @@ class DockerSandbox:
 
     # -- what it may reach
 
-    async def set_network(self, policy: NetworkPolicy) -> None:
+    async def set_network(self, policy: NetworkPolicy) -> Effective:
         if policy.mode not in self._capabilities.network:
             raise PolicyUnsupported(f"this engine cannot enforce network_mode {policy.mode!r}")
         try:
@@ -303,8 +304,10 @@ class DockerSandbox:
                 await self._engine.call("POST", f"networks/{name}/disconnect", body=body)
             if wanted not in joined:
                 await self._engine.call("POST", f"networks/{wanted}/connect", body={"Container": self.id})
-            if set((await self._inspect())["NetworkSettings"]["Networks"]) != {wanted}:
+            found = await self._inspect()
+            if set(found["NetworkSettings"]["Networks"]) != {wanted}:
                 raise PolicyUnsupported(f"the engine did not switch the sandbox to {policy.mode!r}")
+            return effective(msgspec.structs.replace(self._spec, network=policy), found, self._seccomp)
         except EngineRefused as error:
             raise await self._loss(error.message, PolicyUnsupported) from error
 

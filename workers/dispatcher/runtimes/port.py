@@ -215,8 +215,8 @@ class Sandbox(Protocol):
         """A plain tar stream of a path; `folder/.` means its contents. Raises PathMissing, TransferTooLarge, SandboxLost."""
         ...
 
-    async def set_network(self, policy: NetworkPolicy) -> None:
-        """Change what the running sandbox may reach. Raises PolicyUnsupported."""
+    async def set_network(self, policy: NetworkPolicy) -> Effective:
+        """Change what the running sandbox may reach; what then holds, as after `start`. Raises PolicyUnsupported."""
         ...
 
     async def kill_strays(self) -> int:
