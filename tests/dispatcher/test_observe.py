@@ -52,6 +52,7 @@ def result(**changes: Any) -> bytes:
         ("SandboxLostError", 35, "collect"),
         ("VerifierTimeoutError", 25, "verify"),
         ("AgentTimeoutError", 45, "agent"),
+        ("RewardFileNotFoundError", 55, "verify"),
     ],
 )
 def test_an_exception_lies_in_the_phase_where_it_happened(name: str, second: float, phase: str) -> None:

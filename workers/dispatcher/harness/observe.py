@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from workers.dispatcher.harness.model import Phase, TrialException
-from workers.dispatcher.harness.phases import TIMEOUTS, moment
+from workers.dispatcher.harness.phases import OF_ONE_PHASE, moment
 
 MESSAGE_LIMIT = 4000
 
@@ -90,7 +90,7 @@ def _exceptions(result: _Result, phase_at: Callable[[float], Phase]) -> tuple[Tr
 def _exception(
     info: _Exception, timings: list[tuple[Phase, _Timing | None]], phase_at: Callable[[float], Phase], step: str | None
 ) -> TrialException:
-    phase = TIMEOUTS.get(info.exception_type) or _phase(info, timings) or phase_at(moment(info.occurred_at))
+    phase = OF_ONE_PHASE.get(info.exception_type) or _phase(info, timings) or phase_at(moment(info.occurred_at))
     return TrialException(info.exception_type, info.exception_message[:MESSAGE_LIMIT], phase, step)
 
 

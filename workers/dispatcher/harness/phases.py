@@ -23,6 +23,20 @@ TIMEOUTS: dict[str, Phase] = {
     "VerifierTimeoutError": "verify",
 }
 
+# What only one phase can raise. Told by name, since on a busy machine an exception is recorded when the next has begun.
+OF_ONE_PHASE: dict[str, Phase] = {
+    **TIMEOUTS,
+    "NonZeroAgentExitCodeError": "agent",
+    "StraysSurvivedError": "verify",
+    "AddTestsDirError": "verify",
+    "VerifierExitError": "verify",
+    "VerifierOutOfMemoryError": "verify",
+    "DownloadVerifierDirError": "verify",
+    "RewardFileNotFoundError": "verify",
+    "RewardFileEmptyError": "verify",
+    "VerifierOutputParseError": "verify",
+}
+
 
 class Phases:
     """The timings so far. Times are handed in, in Unix seconds."""
