@@ -34,7 +34,7 @@ async def quick(machine: System, tmp_path_factory: pytest.TempPathFactory) -> st
 @pytest.fixture(scope="session")
 async def slow(machine: System, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a task whose agent and verifier each take long enough to be killed in."""
-    return await _task(machine, tmp_path_factory.mktemp("packs") / "slow", agent_seconds=1.5, verify_seconds=1.5)
+    return await _task(machine, tmp_path_factory.mktemp("packs") / "slow", agent_seconds=1.2, verify_seconds=1.2)
 
 
 @pytest.fixture(scope="session")
