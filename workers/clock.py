@@ -107,7 +107,8 @@ class Timekeeper:
         try:
             async with self.house.pool.acquire() as connection:
                 for sealed in await maybe_checkpoint(connection, self.signer, self.house.clock, at_once=at_once):
-                    await self.house.objects.put_new(keys.check(f"checkpoints/{sealed.name}"), sealed.envelope)
+                    key = keys.checkpoint(sealed.incarnation, sealed.number)
+                    await self.house.objects.put_new(key, sealed.envelope)
                     await mark_stored(connection, sealed.number, self.house.clock)
         except AWAY:
             self.at_once = self.at_once or at_once

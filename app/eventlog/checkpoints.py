@@ -62,8 +62,8 @@ class Sealed(msgspec.Struct, frozen=True):
     """A checkpoint that the object store does not have yet."""
 
     number: int
-    name: str
-    """Under which to put it: one incarnation, one number, one name."""
+    incarnation: uuid.UUID
+    """Of the log that it seals: numbers begin again with a restore."""
     envelope: bytes
 
 
@@ -107,7 +107,7 @@ async def maybe_checkpoint(
 async def unstored(connection: Connection) -> list[Sealed]:
     """The checkpoints that are not in the object store as far as we know, oldest first."""
     rows = await connection.fetch(statement("read_unstored_checkpoints"))
-    return [Sealed(row["number"], object_name(row["envelope"]), row["envelope"]) for row in rows]
+    return [Sealed(row["number"], read_unverified(row["envelope"]).incarnation, row["envelope"]) for row in rows]
 
 
 async def mark_stored(connection: Connection, number: int, clock: Clock) -> None:
@@ -196,11 +196,6 @@ def payload_of(envelope: bytes) -> bytes:
         return base64.b64decode(parsed.payload, validate=True)
     except (msgspec.MsgspecError, binascii.Error) as error:
         raise CheckpointInvalid(f"not an envelope: {error}") from error
-
-
-def object_name(envelope: bytes) -> str:
-    checkpoint = read_unverified(envelope)
-    return f"{checkpoint.incarnation}/{checkpoint.number:012d}.json"
 
 
 def pre_authentication(payload_type: str, payload: bytes) -> bytes:

@@ -4,14 +4,14 @@
     uploads/<upload id>                   a pack that was sent and not finalized
     executions/<execution id>/<name>      what one execution left: result.json, log.jsonl, files.json, …
     builds/<revision id>/<name>           the log of a build
-    evidence/<evaluation id>/<name>       documents of a sealed evaluation
-    checkpoints/<position>.json           signed checkpoints of the event log, in order of position
+    checkpoints/<incarnation>/<number>.json   signed checkpoints of one life of the event log, in their order
 
 A file whose name an agent chose is a blob, and its name stands in a listing (`files.json`): names from a sandbox never
 become keys.
 """
 
 import re
+import uuid
 
 from app import ids
 from app.objects.port import KeyInvalid
@@ -69,15 +69,11 @@ def build(revision_id: str, name: str) -> str:
     return check(f"builds/{_identifier('revision', revision_id)}/{name}")
 
 
-def evidence(evaluation_id: str, name: str) -> str:
-    return check(f"evidence/{_identifier('evaluation', evaluation_id)}/{name}")
-
-
-def checkpoint(position: int) -> str:
-    """Zero-padded to the width of a bigint, so that a listing is in order."""
-    if position < 0:
-        raise KeyInvalid(f"not a position: {position}")
-    return f"checkpoints/{position:019d}.json"
+def checkpoint(incarnation: uuid.UUID, number: int) -> str:
+    """Zero-padded, so that a listing is in order."""
+    if not 0 <= number < 10**12:
+        raise KeyInvalid(f"not the number of a checkpoint: {number}")
+    return check(f"checkpoints/{incarnation}/{number:012d}.json")
 
 
 def _identifier(kind: str, value: str) -> str:
