@@ -18,7 +18,7 @@ import msgspec
 
 from app import ids
 from app.objects import keys
-from app.objects.port import CHUNK_BYTES, ObjectMissing, Stored, StoreError, StoreFull, StoreUnavailable
+from app.objects.port import CHUNK_BYTES, ObjectMissing, ObjectTooLarge, Stored, StoreError, StoreFull, StoreUnavailable
 from app.objects.streams import gathered, in_thread, verified
 
 DIGEST_ATTRIBUTE = "user.seatrial.sha256"
@@ -44,8 +44,11 @@ class FileStore:
 
     async def put_new(self, key: str, source: AsyncIterable[bytes] | bytes, *, size_limit: int | None = None) -> Stored:
         keys.check(key)
-        async with self._written(source, size_limit) as written:
-            created = await in_thread(self._give_name, written, key)
+        if isinstance(source, bytes) and len(source) <= CHUNK_BYTES:
+            written, created = await in_thread(self._store, source, size_limit, lambda _: key)
+        else:
+            async with self._written(source, size_limit) as written:
+                created = await in_thread(self._give_name, written, key)
         if created:
             return Stored(key=key, sha256=written.sha256, size_bytes=written.size_bytes)
         found = await self.stat(key)
@@ -54,10 +57,14 @@ class FileStore:
         return msgspec.structs.replace(found, existed=True)
 
     async def put_blob(self, source: AsyncIterable[bytes] | bytes, *, size_limit: int | None = None) -> Stored:
-        async with self._written(source, size_limit) as written:
-            key = keys.blob(written.sha256)
-            created = await in_thread(self._give_name, written, key)
-        return Stored(key=key, sha256=written.sha256, size_bytes=written.size_bytes, existed=not created)
+        if isinstance(source, bytes) and len(source) <= CHUNK_BYTES:
+            written, created = await in_thread(self._store, source, size_limit, keys.blob)
+        else:
+            async with self._written(source, size_limit) as written:
+                created = await in_thread(self._give_name, written, keys.blob(written.sha256))
+        return Stored(
+            key=keys.blob(written.sha256), sha256=written.sha256, size_bytes=written.size_bytes, existed=not created
+        )
 
     async def open(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
         keys.check(key)
@@ -117,6 +124,22 @@ class FileStore:
 
     # Below: blocking, run in threads. What is opened is registered for closing in the thread, because the caller may
     # have been cancelled and never see the number.
+
+    def _store(self, content: bytes, size_limit: int | None, key_of: Callable[[str], str]) -> tuple[_Written, bool]:
+        """All steps of a small object in one go: each step in a thread of its own costs more than the step."""
+        if size_limit is not None and len(content) > size_limit:
+            raise ObjectTooLarge(size_limit)
+        path, sha256 = self._temporary / str(ids.uuid7()), hashlib.sha256(content).hexdigest()
+        try:
+            with contextlib.ExitStack() as cleanup:
+                descriptor = self._create(path, cleanup)
+                self._append(descriptor, content, lambda _: None)
+                self._flush(descriptor, sha256)
+            written = _Written(path=path, sha256=sha256, size_bytes=len(content))
+            return written, self._give_name(written, key_of(sha256))
+        finally:
+            with contextlib.suppress(OSError):  # `sweep` will find it
+                path.unlink()
 
     def _create(self, path: Path, cleanup: contextlib.ExitStack) -> int:
         with _told(self._root):

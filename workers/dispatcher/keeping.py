@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -48,7 +49,9 @@ async def keep(objects: ObjectStore, execution_id: str, folder: Path, log: Path,
     found = await asyncio.to_thread(_walk, folder)
     files: list[StoredFile] = []
     for path in found.kept:
-        stored = await objects.put_blob(_redacted(folder / path, Redactor(secrets)))
+        small = await asyncio.to_thread(_small, folder / path, Redactor(secrets))
+        source = _redacted(folder / path, Redactor(secrets)) if small is None else small
+        stored = await objects.put_blob(source)
         files.append(StoredFile(path=path, sha256=stored.sha256, size_bytes=stored.size_bytes))
     listing = msgspec.json.encode(tuple(files), order="deterministic")
     await objects.put_new(keys.execution(execution_id, FILES), listing)
@@ -121,6 +124,13 @@ def _writable(path: str) -> bool:
     return "\n" not in path and len(path) <= 4096
 
 
+def _small(path: Path, redactor: Redactor) -> bytes | None:
+    """A file of at most one chunk, redacted: nearly all are such, and each turn of a thread costs more than its work."""
+    with _opened(path) as file:
+        content = file.read(CHUNK_BYTES + 1)
+    return redactor.feed(content) + redactor.flush() if len(content) <= CHUNK_BYTES else None
+
+
 async def _redacted(path: Path, redactor: Redactor) -> AsyncGenerator[bytes]:
     async for chunk in _bytes_of(path):
         if clean := await asyncio.to_thread(redactor.feed, chunk):
@@ -130,10 +140,14 @@ async def _redacted(path: Path, redactor: Redactor) -> AsyncGenerator[bytes]:
 
 
 async def _bytes_of(path: Path) -> AsyncGenerator[bytes]:
-    flags = os.O_RDONLY | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    with _opened(path) as file:
         while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
             yield chunk
+
+
+def _opened(path: Path) -> BinaryIO:
+    """For reading; never through a link."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
 
 
 def meaning(
