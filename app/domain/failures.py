@@ -240,7 +240,7 @@ OUTAGES = frozenset(
 )
 """After one of these a worker first asks whether what it needs is there, before it claims more."""
 
-# Harbor 0.26.0's exception names, one by one (reference: its error policy table; reference/harbor.md section 10).
+# Harbor 0.26.0's exception names, one by one (its error policy table).
 HARBOR: dict[str, str] = {
     "EnvironmentStartTimeoutError": "sandbox.start_timed_out",
     "SandboxBuildFailedError": "sandbox.start_failed",

@@ -1,7 +1,7 @@
 """A task pack as its task.toml describes it: schema 1.0 to 1.4 of Harbor's task format, as typed data.
 
 `pack_parse.parse` makes a `Pack` or raises `PackInvalid`; `pack_lint.lint` tells what is allowed but unwise. Seconds and
-mebibytes throughout. The format's source is reference/harbor.md, section 5 (Harbor 0.26.0's own models).
+mebibytes throughout. The format's source is Harbor 0.26.0's own models.
 """
 
 import enum

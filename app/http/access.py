@@ -1,6 +1,6 @@
 """Who comes in, and to what. There is no way to switch it off.
 
-Each route names its permission in its `opt` (`needs`), or says that it is public (`PUBLIC`); tests/http/test_access.py finds
+Each route names its permission in its `opt` (`needs`), or says that it is public (`PUBLIC`); tests/http/test_every_route.py finds
 those that do neither. Another team's things answer 404, which the queries see to: they all take the team.
 """
 

@@ -2,7 +2,10 @@
 
 import ast
 import importlib.metadata
+import io
 import re
+import subprocess
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,38 @@ def test_no_machine_path_and_no_registry_stands_in_a_file() -> None:
         ROOT / "Makefile",
     ):
         assert not hosts.search(path.read_text()), name(path)
+
+
+NAMED = re.compile(rf"(?<![\w/.<-])((?:{'|'.join(TOP)}|reference)/[\w./-]*[\w-])")
+"""A path in our tree, as prose and comments name it; `app/x/{{y}}`, `…` and `<…>` end it."""
+PROSE = sorted(
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files", "*.md", "*.py", "*.sql", "*.sh", "*.toml", "Makefile"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()
+    if (ROOT / name).exists() and not name.startswith("tests/packs/")
+)  # fmt: skip
+
+
+def words_of(path: Path) -> str:
+    """All of a document; of a program its docstrings and comments."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return text
+    comments = [
+        token.string for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.COMMENT
+    ]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
+    return "\n".join([*comments, *docstrings])
+
+
+@pytest.mark.parametrize("path", PROSE, ids=name)
+def test_every_file_that_is_named_is_there(path: Path) -> None:
+    """So that a reader finds what a document or a docstring points to."""
+    for found in NAMED.findall(words_of(path)):
+        if "NNNN" in found or found.startswith("app/_"):  # a pattern; a place inside the wheel
+            continue
+        there = (ROOT / found).exists() or any(ROOT.glob(f"{found}[._]*")) or any(path.parent.glob(found))
+        assert there, f"{name(path)} names {found}"

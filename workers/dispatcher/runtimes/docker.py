@@ -108,7 +108,7 @@ class DockerRuntime:
     async def _follow_memory_kills(self) -> None:
         """Count `oom` events per container: the one fact about memory kills that every engine version tells alike.
 
-        (`State.OOMKilled` says nothing of a killed exec before engine 26; reference/sandbox.md.)
+        (`State.OOMKilled` says nothing of a killed exec before engine 26.)
         """
         filters = json.dumps({"type": ["container"], "event": ["oom"]})
         since = time.time()
