@@ -53,7 +53,7 @@ def test_a_score_is_earned_or_there_is_none(seen: TrialObservation, verified: bo
         return
     assert verified
     assert seen.state == "finished"
-    assert seen.exit.code in (0, None)
+    assert seen.exit.code == 0  # an end that nobody saw is none
     assert seen.exit.signal is None
     assert judged.rewards == seen.rewards
     assert judged.rewards is not None

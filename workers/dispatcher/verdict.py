@@ -50,7 +50,7 @@ def _finished(seen: TrialObservation, reached: Phase, *, verified: bool) -> Verd
     for failed, raised in failures:
         if not failed.scored:
             return Verdict(outcome="errored", failure=failed, message=_text(raised))
-    if seen.exit.code not in (0, None) or seen.exit.signal is not None:
+    if seen.exit.code != 0 or seen.exit.signal is not None:
         return _lost(seen, reached)
     if not verified:
         return _errored("sandbox.none", Phase.VERIFY, "the trial ran without a verifier")
