@@ -1,168 +1,115 @@
-"""Packs on disk: fetched once, whole as long as somebody uses them, and the least used go first."""
+"""Packs on this machine: fetched once, checked before anybody runs them, kept while somebody does."""
 
 import asyncio
 import io
-import os
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from app.archives.folder import pack_folder
+from app.archives.read import scan
 from app.domain.pack import PackInvalid
-from app.objects.port import ObjectMissing, ObjectStore
-from app.objects.store import open_store
+from app.objects.files import FileStore
+from app.objects.port import ObjectMissing, StoreUnavailable
 from workers import packs
 from workers.packs import PackCorrupt, Packs
 
-TASK = 'version = "1.0"\n[environment]\ndocker_image = "example/image:1"\n'
-INSTRUCTION = "Say hello.\n"
+
+class Counting(FileStore):
+    """The real store, counted; goes away in the middle when told to."""
+
+    opened, breaks = 0, False
+
+    async def open(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
+        self.opened += 1
+        async for chunk in super().open(key, start=start, end=end):
+            yield chunk[: len(chunk) // 2] if self.breaks else chunk
+            if self.breaks:
+                raise StoreUnavailable("away")
 
 
 @pytest.fixture
-async def objects(tmp_path: Path) -> AsyncIterator[ObjectStore]:
-    async with open_store(f"file://{tmp_path / 'objects'}") as store:
-        yield store
+def store(tmp_path: Path) -> Counting:
+    return Counting(tmp_path / "objects")
 
 
-async def stored(objects: ObjectStore, folder: Path, name: str, task: str = TASK) -> tuple[str, str]:
-    """A pack in the store: its content digest and its key."""
-    (folder / name / "tests").mkdir(parents=True)
-    (folder / name / "task.toml").write_text(task)
-    (folder / name / "instruction.md").write_text(f"{INSTRUCTION}{name}\n")
-    (folder / name / "tests" / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
-    out = io.BytesIO()
-    digest = pack_folder(folder / name, out).digest
-    return digest, (await objects.put_blob(out.getvalue())).key
+async def stored(store: Counting, folder: Path, **files: str) -> tuple[str, str]:
+    """(pack digest, object key) of a pack."""
+    content = {
+        "task.toml": 'version = "1.0"\n', "instruction.md": "Do it.\n", "environment/Dockerfile": "FROM x\n",
+        "tests/test.sh": "true\n",
+    } | files  # fmt: skip
+    for path, text in content.items():
+        (folder / "pack" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "pack" / path).write_text(text)
+    packed = io.BytesIO()
+    pack_folder(folder / "pack", packed)
+    (folder / "packed").write_bytes(packed.getvalue())
+    return scan(folder / "packed").digest, (await store.put_blob(packed.getvalue())).key
 
 
-def on_disk(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+async def test_many_that_want_a_pack_fetch_it_once(store: Counting, tmp_path: Path) -> None:
+    """In this process and in another one on the same folder."""
+    digest, key = await stored(store, tmp_path)
+    mine, another = Packs(store, tmp_path / "cache"), Packs(store, tmp_path / "cache")
 
-
-def name(pack: tuple[str, str]) -> str:
-    return pack[0].removeprefix("sha256:")
-
-
-def descriptors() -> set[str]:
-    return {link for number in os.listdir("/proc/self/fd") if (link := _link(number)).startswith("/")}
-
-
-def _link(number: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{number}")
-    except FileNotFoundError:
-        return ""
-
-
-async def test_many_at_once_fetch_a_pack_once_and_leave_nothing_open(
-    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack, ours = await stored(objects, tmp_path, "a"), Packs(objects, tmp_path / "cache")
-    fetched: list[str] = []
-    fetch = Packs._fetch
-
-    async def counted(self: Packs, folder: Path, pack_digest: str, object_key: str) -> None:
-        fetched.append(folder.name)
-        await fetch(self, folder, pack_digest, object_key)
-
-    monkeypatch.setattr(Packs, "_fetch", counted)
-
-    async def use() -> str:
-        async with ours.open(*pack) as local:
-            await asyncio.sleep(0)
+    async def use(cache: Packs) -> str:
+        async with cache.open(digest, key) as local:
             return (local.folder / "instruction.md").read_text()
 
-    assert set(await asyncio.gather(*(use() for _ in range(20)))) == {f"{INSTRUCTION}a\n"}
-    assert fetched == [name(pack)]
-    assert ours._entries == {}
-    assert not [link for link in descriptors() if link.startswith(str(tmp_path / "cache"))]
-    assert on_disk(tmp_path / "cache") == {name(pack)}
+    assert set(await asyncio.gather(*(use(mine) for _ in range(5)))) == {"Do it.\n"}
+    assert await use(another) == "Do it.\n"
+    assert store.opened == 1
 
 
-async def test_what_was_not_used_for_the_longest_time_goes_first(
-    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packs, "KEEP", 2)
-    ours = Packs(objects, tmp_path / "cache")
-    one, two, three = [await stored(objects, tmp_path, letter) for letter in "abc"]
-    for age, pack in ((300, one), (200, two)):
-        async with ours.open(*pack) as local:
-            pass
-        os.utime(local.folder, (time.time() - age,) * 2)
-    async with ours.open(*one):
-        pass
-    async with ours.open(*three):
-        pass
-    assert on_disk(tmp_path / "cache") == {name(one), name(three)}
-
-
-async def test_a_pack_in_use_is_removed_by_nobody(
-    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packs, "KEEP", 0)
-    ours, theirs = Packs(objects, tmp_path / "cache"), Packs(objects, tmp_path / "cache")
-    one, two = await stored(objects, tmp_path, "a"), await stored(objects, tmp_path, "b")
-    async with ours.open(*one) as local:
-        async with theirs.open(*two):
-            pass
-        assert on_disk(tmp_path / "cache") == {name(one)}
-        assert (local.folder / "tests" / "test.sh").exists()
-    assert on_disk(tmp_path / "cache") == set()
-
-
-async def test_whoever_removes_and_whoever_opens_never_meet_in_the_middle(
-    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packs, "KEEP", 0)
-    every = [await stored(objects, tmp_path, letter) for letter in "ab"]
-    homes = [Packs(objects, tmp_path / "cache") for _ in range(3)]
-
-    async def use(which: int) -> None:
-        for turn in range(10):
-            async with homes[which].open(*every[turn % 2]) as local:
-                await asyncio.sleep(0)
-                assert sorted(on_disk(local.folder)) == ["instruction.md", "task.toml", "tests"]
-                assert (local.folder / "tests" / "test.sh").read_text()
-
-    await asyncio.gather(*(use(which) for which in range(3)))
-
-
-async def test_other_content_than_the_revision_s_is_refused_and_not_kept(objects: ObjectStore, tmp_path: Path) -> None:
-    ours = Packs(objects, tmp_path / "cache")
-    (digest, _), (_, key) = await stored(objects, tmp_path, "a"), await stored(objects, tmp_path, "b")
+async def test_other_bytes_than_the_revisions_are_refused_and_not_kept(store: Counting, tmp_path: Path) -> None:
+    _, key = await stored(store, tmp_path)
+    cache = Packs(store, tmp_path / "cache")
     with pytest.raises(PackCorrupt):
-        async with ours.open(digest, key):
-            raise AssertionError("it was opened")
+        async with cache.open("sha256:" + "0" * 64, key):
+            pass
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+async def test_a_fetch_that_breaks_off_leaves_nothing_and_can_be_done_again(store: Counting, tmp_path: Path) -> None:
+    digest, key = await stored(store, tmp_path)
+    cache = Packs(store, tmp_path / "cache")
+    store.breaks = True
+    with pytest.raises(StoreUnavailable):
+        async with cache.open(digest, key):
+            pass
+    assert list((tmp_path / "cache").iterdir()) == []
+    store.breaks = False
+    async with cache.open(digest, key) as local:
+        assert local.pack.schema_version
+
+
+async def test_a_lost_object_and_an_invalid_pack_are_told_as_what_they_are(store: Counting, tmp_path: Path) -> None:
+    digest, key = await stored(store, tmp_path, **{"task.toml": "version = 3\n"})
+    cache = Packs(store, tmp_path / "cache")
+    with pytest.raises(PackInvalid):
+        async with cache.open(digest, key):
+            pass
+    await store.delete(key)
     with pytest.raises(ObjectMissing):
-        async with ours.open(digest, "blobs/sha256/00/" + "0" * 64):
-            raise AssertionError("it was opened")
-    assert on_disk(tmp_path / "cache") == set()
-    assert ours._entries == {}
+        async with Packs(store, tmp_path / "other").open(digest, key):
+            pass
 
 
-async def test_a_pack_that_cannot_be_read_is_refused_each_time(objects: ObjectStore, tmp_path: Path) -> None:
-    ours = Packs(objects, tmp_path / "cache")
-    broken = await stored(objects, tmp_path, "a", task='version = "77.0"\n')
-
-    async def refused() -> None:
-        with pytest.raises(PackInvalid):
-            async with ours.open(*broken):
-                raise AssertionError("it was opened")
-
-    await asyncio.gather(refused(), refused(), refused())
-    assert ours._entries == {}
-    assert not [link for link in descriptors() if link.startswith(str(tmp_path / "cache"))]
-
-
-async def test_what_a_killed_process_left_unfinished_goes(objects: ObjectStore, tmp_path: Path) -> None:
-    pack, ours = await stored(objects, tmp_path, "a"), Packs(objects, tmp_path / "cache")
-    (tmp_path / "cache" / ".old.partial").mkdir(parents=True)
-    for old in (tmp_path / "cache" / ".fetch-old", tmp_path / "cache" / ".fetch-new"):
-        old.write_bytes(b"half")
-    for old in (".old.partial", ".fetch-old"):
-        os.utime(tmp_path / "cache" / old, (time.time() - 2 * packs.UNFINISHED_SECONDS,) * 2)
-    async with ours.open(*pack):
+async def test_a_pack_in_use_is_never_removed(store: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by this process, nor by another one that shares the folder, however many others come by."""
+    monkeypatch.setattr(packs, "KEEP", 1)
+    made = [await stored(store, tmp_path, **{"instruction.md": f"Number {number}.\n"}) for number in range(5)]
+    mine, another = Packs(store, tmp_path / "cache"), Packs(store, tmp_path / "cache")
+    async with mine.open(*made[0]) as first:
+        for cache in (mine, another):
+            for one in made[1:]:
+                async with cache.open(*one):
+                    pass
+        assert (first.folder / "instruction.md").read_text() == "Number 0.\n"
+        left = [path for path in (tmp_path / "cache").iterdir() if not path.name.startswith(".")]
+        assert len(left) <= 2
+    async with mine.open(*made[1]):
         pass
-    assert on_disk(tmp_path / "cache") == {name(pack), ".fetch-new"}
+    assert len([path for path in (tmp_path / "cache").iterdir() if not path.name.startswith(".")]) == 1
