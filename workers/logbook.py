@@ -14,15 +14,13 @@ from pathlib import Path
 import structlog
 
 from app.boot import House
-from app.bus.logs import LogChunk, LogPublisher, encode
+from app.bus.logs import ATTEMPT_SEQUENCES, LogChunk, LogPublisher, encode
 from app.vault.redaction import NOTHING, Redactor, Secrets
 
 log = structlog.get_logger()
 
 LIMIT_BYTES = 32 * 1024**2
 """Of the kept file. What comes after is published still, and the file says that it was cut."""
-ATTEMPT_SEQUENCES = 10_000_000
-"""Sequences of one attempt: those of the next are greater, so that a follower's cursor goes on over attempts."""
 
 
 class Logbook:

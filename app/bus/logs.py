@@ -26,6 +26,8 @@ TEXT_CHARACTERS = 64 * 1024
 WAITING_BYTES = 1024**2
 """What is kept for a NATS that is away, per publisher."""
 CLOSE_SECONDS = 2.0
+ATTEMPT_SEQUENCES = 10_000_000
+"""Sequences of one attempt: those of the next are greater, so that a follower's cursor goes on over attempts."""
 HISTORY = 200
 """Chunks asked for at a time."""
 ANSWER_SECONDS = 2.0

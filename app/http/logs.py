@@ -15,7 +15,7 @@ import nats.errors
 
 from app.boot import House
 from app.bus.connection import NotConnected
-from app.bus.logs import LogChunk, NotALogChunk, decode, encode, follow_log, read_log
+from app.bus.logs import ATTEMPT_SEQUENCES, LogChunk, NotALogChunk, decode, encode, follow_log, read_log
 from app.http.hub import Closed, Follower, Hub, Selection
 from app.http.sse import HEARTBEAT, HEARTBEAT_SECONDS, LIFETIME_SECONDS, RETRY, message
 from app.objects import ObjectMissing, ObjectStore
@@ -69,9 +69,11 @@ async def page(house: House, owner: Owner, after: int, limit: int) -> LogPage:
 
 
 async def past(house: House, owner: Owner, after: int) -> AsyncGenerator[LogChunk]:
-    """The chunks after a sequence that can be had now, in order, each once."""
-    present = [key for key in owner.archives if await house.objects.stat(key) is not None]
-    complete = owner.ended and len(present) == len(owner.archives)
+    """The chunks after a sequence that can be had now, in order, each once. Archives of attempts that lie before it are
+    not opened."""
+    archives = owner.archives[after // ATTEMPT_SEQUENCES :]
+    present = [key for key in archives if await house.objects.stat(key) is not None]
+    complete = owner.ended and len(present) == len(archives)
     live = collections.deque[LogChunk]() if complete else collections.deque(await _streamed(house, owner, after))
     last = after
     for key in present:

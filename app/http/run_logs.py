@@ -131,11 +131,15 @@ class RunLog:
         token: str | None = None
         while True:
             page = await trials.page(
-                self.house.pool, self.team, trials.Filter(run_id=self.run_id), page_size=LARGEST, page_token=token
+                self.house.pool,
+                self.team,
+                trials.Filter(run_id=self.run_id),
+                page_size=LARGEST,
+                page_token=token,
+                after=max(0, position - 1),
             )
             for trial in page.items:
-                if trial.position >= position:
-                    yield trial
+                yield trial
             if page.next_page_token is None:
                 return
             token = page.next_page_token

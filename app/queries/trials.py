@@ -93,11 +93,13 @@ async def page(
     *,
     page_size: int = SIZE,
     page_token: str | None = None,
+    after: int = 0,
     private: bool = False,
 ) -> Page[Trial]:
+    """Trials in the order in which they were queued; the first page begins after the position `after`."""
     filters = filters or Filter()
     listing = Listing("trials", team, filters)
-    after, limit = start(listing, page_token, page_size, 0)
+    after, limit = start(listing, page_token, page_size, after)
     async with snapshot(pool, VIEWS) as seen:
         records = await seen.connection.fetch(
             statement("page_trials"), team, after, limit, *msgspec.structs.astuple(filters)

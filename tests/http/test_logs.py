@@ -2,9 +2,13 @@
 
 import datetime
 from collections.abc import AsyncIterator
+from typing import Any
 
-from app.bus.logs import LogChunk, LogPublisher, encode
+import pytest
+
+from app.bus.logs import ATTEMPT_SEQUENCES, LogChunk, LogPublisher, encode
 from app.domain.events import Tally
+from app.domain.execution import LOG
 from app.objects import keys
 from tests.http.story import Story, chunks
 from tests.http.world import (
@@ -96,6 +100,37 @@ async def test_what_a_lost_execution_said_is_kept_between_the_others(team: Team)
     assert [one["text"] for one in page["items"]] == expected
     async with listening(team.api, f"/v1/trials/{trial_id}/logs") as events:
         assert texts(await until_end(events)) == expected
+
+
+async def test_a_reader_who_goes_on_opens_nothing_that_lies_before(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither archives of earlier attempts, nor earlier trials of the run."""
+    story, run_id, trials = await running(team, trials=3)
+    executions: list[str] = []
+    for number, trial_id in enumerate(trials, start=1):
+        for attempt in (1, 2) if number == 2 else (1,):
+            executions.append(await story.start(run_id, trial_id))
+            await story.leave(trial_id, executions[-1], attempt, {}, [f"{number}.{attempt}"])
+        position = await story.score(run_id, trial_id, executions[-1])
+    async with listening(team.api, f"/v1/trials/{trials[1]}/logs", **mark(team, position)) as events:
+        first = await anext(events)
+    page = (await team.api.get(f"/v1/runs/{run_id}/logs", params={"page_size": "3"})).json()
+    assert [one["text"] for one in page["items"]] == ["1.1", "2.1", "2.2"]
+    opened: list[str] = []
+    open_object = team.house.objects.open
+
+    def spy(key: str, *given: Any, **more: Any) -> Any:
+        opened.append(key)
+        return open_object(key, *given, **more)
+
+    monkeypatch.setattr(team.house.objects, "open", spy)
+    params = {"after": str(int(first.id or "") + ATTEMPT_SEQUENCES - 1)}
+    rest = (await team.api.get(f"/v1/trials/{trials[1]}/logs", params=params)).json()
+    assert [one["text"] for one in rest["items"]] == ["2.2"]
+    assert opened == [keys.execution(executions[2], LOG)]
+    opened.clear()
+    rest = (await team.api.get(f"/v1/runs/{run_id}/logs", params={"after": page["after"]})).json()
+    assert [one["text"] for one in rest["items"]] == ["3.1"]
+    assert keys.execution(executions[0], LOG) not in opened
 
 
 async def test_the_log_of_a_run_is_that_of_its_trials_one_after_the_other(team: Team) -> None:
