@@ -20,6 +20,7 @@ import structlog
 from app import ids
 from app.boot import House, open_house
 from app.bus.cancels import send_cancel
+from app.commands.trials import epoch_of, telling
 from app.domain import evaluation, evidence, policy, run, trial
 from app.domain.events import (
     Installation,
@@ -237,13 +238,11 @@ class Foreman:
 async def cancel_trial(house: House, trial_id: str, team: str, *, correlation: str) -> None:
     """End a trial that waits; tell the worker of one that runs, by its work row and by a message."""
     for _ in range(CANCEL_TRIES):
-        async with house.pool.acquire() as connection:
-            epoch = await connection.fetchval(statement("read_epoch"), trial_id)
+        epoch = await epoch_of(house.pool, trial_id)
 
         def extras(drafts: Sequence[Draft], epoch: int = epoch) -> Extras:
-            if isinstance(drafts[0].event, TrialCancelled):  # it waits: guarded, so that nobody claims it meanwhile
-                return Extras(lease=(trial_id, epoch), work=(NewWork(id=trial_id, kind="trial"),))
-            return Extras(work=(NewWork(id=trial_id, kind="trial", cancel=True),))
+            told = telling(trial_id, drafts, epoch)
+            return Extras(lease=told.lease, work=told.work)
 
         try:
             told = await act(

@@ -1,6 +1,7 @@
 """Cancelling one trial. One that waits ends at once; one that runs is told to stop, by its work row and by a message."""
 
 import datetime
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,6 +14,7 @@ from app.domain import trial
 from app.domain.events import TrialCancelled
 from app.domain.refusal import Refused
 from app.domain.registry import Draft
+from app.eventlog.connect import Pool
 from app.eventlog.model import NewWork
 
 
@@ -33,6 +35,9 @@ async def cancel(means: Means, caller: Caller, trial_id: str) -> Done[TrialNow]:
     def decide(state: trial.Trial | None) -> tuple[Draft, ...] | Refused:
         return trial.decide(state, trial.Cancel(), datetime.datetime.min)  # no answer to Cancel depends on the time
 
+    async def _extras(drafts: tuple[Draft, ...]) -> Extras:
+        return telling(trial_id, drafts, await epoch_of(means.pool, trial_id))
+
     done = await change(
         means,
         caller,
@@ -46,7 +51,7 @@ async def cancel(means: Means, caller: Caller, trial_id: str) -> Done[TrialNow]:
             result=lambda state: _now(trial_id, state),
             kind=TrialNow,
             correlation=lambda state: state.run_id,
-            extras=lambda drafts: _extras(means, trial_id, drafts),
+            extras=_extras,
         ),
     )
     if done.result.cancel_requested and done.result.status == trial.Status.RUNNING:
@@ -54,14 +59,19 @@ async def cancel(means: Means, caller: Caller, trial_id: str) -> Done[TrialNow]:
     return done
 
 
-async def _extras(means: Means, trial_id: str, drafts: tuple[Draft, ...]) -> Extras:
-    """Of a trial that ends here: take its work row out of reach, unless somebody claims it first. Of one that runs:
-    set the flag that the heartbeat of its worker is answered with, and leave the lease alone."""
+def telling(trial_id: str, drafts: Sequence[Draft], epoch: int) -> Extras:
+    """What goes with the cancel of a trial, whoever asks for it. Of one that ends here: take its work row out of reach,
+    unless somebody claims it first. Of one that runs: set the flag that the heartbeat of its worker is answered with, and
+    leave the lease alone."""
     if not isinstance(drafts[0].event, TrialCancelled):
         return Extras(work=(NewWork(id=trial_id, kind="trial", cancel=True),))
-    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
-        epoch = await connection.fetchval(statement("read_epoch"), trial_id)
     return Extras(lease=(trial_id, epoch), work=(NewWork(id=trial_id, kind="trial"),))
+
+
+async def epoch_of(pool: Pool, trial_id: str) -> int:
+    """The epoch of a trial's work row, which guards its end until somebody claims it."""
+    async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        return await connection.fetchval(statement("read_epoch"), trial_id)
 
 
 def _now(trial_id: str, state: trial.Trial) -> TrialNow:
