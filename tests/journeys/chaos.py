@@ -21,6 +21,7 @@ from typing import Literal
 import msgspec
 
 from app.domain.events import TrialErrored, TrialScored
+from app.domain.failures import CODES
 from tests.journeys.history import History
 from tests.journeys.holds import everything_holds
 from tests.journeys.packs import write_pack
@@ -129,6 +130,8 @@ class Chaos:
         errored = [end for end in ends if isinstance(end, TrialErrored)]
         blamed = [end for end in errored if end.failure.fault != "platform"]
         assert not blamed, f"not the platform's fault, it says: {blamed}"
+        early = [end for end in errored if end.executions < CODES[end.failure.code].limit]
+        assert not early, f"given up before their last try: {early}"
         for end in ends:
             assert not isinstance(end, TrialScored) or end.reward == 1.0, end
         return Outcome(
