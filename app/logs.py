@@ -80,7 +80,13 @@ def configure(settings: Settings, secrets: Iterable[str] = (), *, stream: TextIO
 def passwords(settings: Settings) -> list[str]:
     """Those that stand in the settings' URLs, quoted and as they are; NATS takes a token in the place of a name."""
     found: list[str] = []
-    for url in (settings.database_url, settings.nats_url, settings.nats_relay_url, settings.objects_url, settings.docker_host):
+    for url in (
+        settings.database_url,
+        settings.nats_url,
+        settings.nats_relay_url,
+        settings.objects_url,
+        settings.docker_host,
+    ):
         with contextlib.suppress(ValueError):
             parts = urllib.parse.urlsplit(url)
             token = parts.username if parts.password is None and parts.scheme in ("nats", "tls") else None

@@ -37,13 +37,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_carries_what_is_not_python(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder, inside in (("db/migrations", "app/_migrations"), ("harbor-patches", "app/_harbor_patches")):
+    carried = {"db/migrations": "app/_migrations", "harbor-patches": "app/_harbor_patches", "examples": "app/_examples"}
+    for folder, inside in carried.items():
         kept = run("git", "ls-files", folder, cwd=ROOT).split()
         assert kept
         assert {inside + path.removeprefix(folder) for path in kept} <= names
     for package in ("app", "projections", "workers"):
         assert set(run("git", "ls-files", package, cwd=ROOT).split()) <= names
-    assert "app/_examples/hello-world/task.toml" in names
     assert [name for name in names if name.endswith((".pyc", ".sock")) or "/.venv/" in name] == []
 
 
