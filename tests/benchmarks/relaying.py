@@ -10,6 +10,7 @@ import random
 import time
 
 import nats
+from nats.js.errors import NotFoundError
 
 from app.bus import topology
 from app.domain.registry import decode_meta
@@ -92,7 +93,7 @@ async def _rate(url: str, stream: str, count: int) -> float:
         while True:
             try:
                 messages = (await js.stream_info(stream)).state.messages
-            except nats.js.errors.NotFoundError:
+            except NotFoundError:
                 messages = 0
             now = time.perf_counter()
             if messages and first is None:
