@@ -218,6 +218,18 @@ class RuntimeConformance:
         assert await sandbox.kill_strays() > 0
         assert await sandbox.kill_strays() == 0
 
+    async def test_strays_that_are_never_long_the_same_are_killed(self, make: Make) -> None:
+        """Each lives for an instant and starts the next: no two lists of processes have one in common."""
+        sandbox = await make()
+        script = "echo $EPOCHREALTIME >/tmp/alive; setsid bash /tmp/again.sh & exit"
+        await out(sandbox, f"echo '{script}' >/tmp/again.sh; setsid bash /tmp/again.sh >/dev/null 2>&1 &")
+        await asyncio.sleep(0.5)
+        await sandbox.kill_strays()
+        before = await out(sandbox, "cat /tmp/alive")
+        await asyncio.sleep(0.5)
+        assert await out(sandbox, "cat /tmp/alive") == before
+        assert await sandbox.kill_strays() == 0
+
     @pytest.mark.parametrize(
         "bomb",
         [

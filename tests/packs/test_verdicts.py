@@ -30,8 +30,8 @@ async def test_a_pack_ends_as_it_should(pack: str, trials: Trials) -> None:
         return
     assert ended.seen.teardown_error is None
     valid = verdict.validity(ended.seen, executions=1, pinned=True)
-    if (strays := expected.get("strays", False)) is not None:  # null: it depends on who is faster
-        assert (valid.strays_killed > 0) == strays, valid
+    if expected.get("strays"):  # otherwise there may be some: what a command of the harness leaves for an instant
+        assert valid.strays_killed > 0, valid
     assert valid.out_of_memory == expected.get("out_of_memory", valid.out_of_memory), valid
     assert valid.verifier_isolation == expected.get("isolation", valid.verifier_isolation)
     assert valid.egress == expected.get("egress", valid.egress)
