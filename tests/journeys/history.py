@@ -65,6 +65,19 @@ class History:
     def executions(self, trial: str) -> list[TrialStarted]:
         return [one.event for one in self.of(trial, TrialStarted) if isinstance(one.event, TrialStarted)]
 
+    def executions_of_run(self, run: str) -> list[int]:
+        """How many executions each trial of a run had."""
+        return [len(self.executions(trial)) for trial in self.trials_of_run(run)]
+
+    def failures_of_run(self, run: str) -> list[str]:
+        """Why executions of a run failed: what to say when there should have been none."""
+        return [
+            f"{trial}: {one.event.failure.code} in {one.event.failure.phase} at {one.position}"
+            for trial in self.trials_of_run(run)
+            for one in self.of(trial, ExecutionFailed)
+            if isinstance(one.event, ExecutionFailed)
+        ]
+
     def end(self, trial: str) -> Event | None:
         ends = self.of(trial, *ENDS)
         return ends[0].event if ends else None

@@ -28,11 +28,6 @@ LONG = pytest.mark.long
 """A variant of what the short form shows already."""
 
 
-def executions(history: History, run: Json) -> list[int]:
-    """How many executions each trial of a run had."""
-    return [len(history.executions(one)) for one in history.trials_of_run(run["id"])]
-
-
 async def all_scored(system: System, run: Json) -> History:
     completed = await system.api.completed(run)
     assert completed["score"]["mean"] == 1.0, completed
@@ -63,7 +58,7 @@ async def test_who_does_not_run_trials_is_killed_and_no_trial_notices(
             for target in targets:
                 await killed(system, target)
         history = await all_scored(system, run)
-    assert executions(history, run) == [1] * TRIALS
+    assert history.executions_of_run(run["id"]) == [1] * TRIALS, history.failures_of_run(run["id"])
 
 
 async def killed(system: System, target: str) -> None:
@@ -82,7 +77,7 @@ async def test_a_dispatcher_that_is_killed_in_a_phase_costs_an_execution_at_most
         await watch.until(phase(name))
         system.kill("dispatcher")
         history = await all_scored(system, run)
-    assert all(count <= 2 for count in executions(history, run))
+    assert all(count <= 2 for count in history.executions_of_run(run["id"]))
 
 
 @pytest.mark.parametrize("action", ["create", pytest.param("start", marks=LONG), "die"])
@@ -103,7 +98,7 @@ async def test_a_dispatcher_that_is_killed_before_it_claims_costs_nothing(system
             await watch.until(kind(TrialAdmitted))
             system.kill("dispatcher")
         history = await all_scored(system, run)
-    assert executions(history, run) == [1] * TRIALS
+    assert history.executions_of_run(run["id"]) == [1] * TRIALS, history.failures_of_run(run["id"])
 
 
 async def test_a_complete_result_is_adopted_and_not_run_again(system: System, slow: str) -> None:
@@ -152,7 +147,7 @@ async def test_a_harness_that_is_killed_costs_an_execution_at_most(
         await watch.until(phase(name))
         await system.gone(target)
         history = await all_scored(system, run)
-    assert 1 <= sum(count - 1 for count in executions(history, run)) <= TRIALS
+    assert 1 <= sum(count - 1 for count in history.executions_of_run(run["id"])) <= TRIALS
 
 
 async def test_a_builder_that_is_killed_builds_again(system: System, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ async def test_a_bus_that_was_wiped_is_filled_again(system: System, slow: str) -
         completed = await system.api.completed(run)
         history = await everything_holds(system)
     assert completed["score"]["scored"] == TRIALS
-    assert [len(history.executions(one)) for one in history.trials_of_run(run["id"])] == [1] * TRIALS
+    assert history.executions_of_run(run["id"]) == [1] * TRIALS, history.failures_of_run(run["id"])
 
 
 async def test_a_bus_that_lost_its_last_messages_gets_them_again(system: System, slow: str, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_a_bus_that_lost_its_last_messages_gets_them_again(system: System,
         completed = await system.api.completed(run)
         history = await everything_holds(system)
     assert completed["score"]["scored"] == TRIALS
-    assert [len(history.executions(one)) for one in history.trials_of_run(run["id"])] == [1] * TRIALS
+    assert history.executions_of_run(run["id"]) == [1] * TRIALS, history.failures_of_run(run["id"])
 
 
 def store(system: System) -> Path:

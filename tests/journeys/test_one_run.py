@@ -10,4 +10,4 @@ async def test_a_run_is_scored_and_proven(system: System, quick: str) -> None:
     assert run["score"]["mean"] == 1.0
     assert run["score"]["coverage"] == 1.0
     history = await everything_holds(system)
-    assert [len(history.executions(trial)) for trial in history.trials] == [1, 1]
+    assert history.executions_of_run(run["id"]) == [1, 1]
