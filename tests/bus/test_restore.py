@@ -83,7 +83,7 @@ async def test_without_nats_the_operator_must_know_how_far_it_went(
     monkeypatch.setattr("app.admin.restore.NATS_SECONDS", 0.3)
     await write(database, 3)
     own_nats.stop()
-    with pytest.raises(StreamUnknown, match="--past-position"):
+    with pytest.raises(StreamUnknown, match="--past"):
         await restore(database, own_nats.url)
     out = io.StringIO()
     assert await run_restore(database, own_nats.url, out=out) == NOT_RESTORED
