@@ -1,4 +1,5 @@
--- What the foreman and the scheduler keep: how far each run is, and who waits. All of it can be made anew from the log.
+-- What the foreman and the scheduler keep: how far each run is, and who waits. It follows from the log, and moves in the
+-- transactions of the events that it causes; it is no view, and nothing makes it anew.
 
 create schema foreman;
 
