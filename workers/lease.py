@@ -83,7 +83,11 @@ class Crew:
     async def run(self, stop: asyncio.Event, handle: Callable[[Due], Awaitable[None]]) -> None:
         """Fill the slots until `stop` is set, then let what runs end (drain), beating all the while."""
         over = asyncio.Event()
-        beating = asyncio.create_task(repeat(f"{self.kind}.beat", over, self.beat), name=f"{self.kind}.beat")
+        # Never longer than a beat: who watches may be back as soon as the database is, and counts from then.
+        pause = self.house.settings.beat_seconds
+        beating = asyncio.create_task(
+            repeat(f"{self.kind}.beat", over, self.beat, most_seconds=pause), name=f"{self.kind}.beat"
+        )
         leaving = asyncio.create_task(self._leave(stop), name=f"{self.kind}.leave")
         try:
             async with cancels(self.house.bus, self._cancel), self._queue, asyncio.TaskGroup() as group:

@@ -30,8 +30,14 @@ async def until(stop: asyncio.Event, seconds: float) -> bool:
     return stop.is_set()
 
 
-async def repeat(name: str, stop: asyncio.Event, turn: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `turn(stop)` again and again until `stop` is set; when a dependency is away, wait and go on.
+async def repeat(
+    name: str,
+    stop: asyncio.Event,
+    turn: Callable[[asyncio.Event], Awaitable[None]],
+    *,
+    most_seconds: float = PAUSE_SECONDS[-1],
+) -> None:
+    """Run `turn(stop)` again and again until `stop` is set; when a dependency is away, wait (at most so long) and go on.
 
     A turn does one bounded piece of work and waits for more by itself. WrongIncarnation ends the process: it belongs to
     an earlier life of the log. So does anything unforeseen, which the supervisor then shows and restarts.
@@ -45,7 +51,7 @@ async def repeat(name: str, stop: asyncio.Event, turn: Callable[[asyncio.Event],
             log.error("the log was restored; this process belongs to its earlier life", loop=name)
             raise
         except AWAY as error:
-            pause = PAUSE_SECONDS[min(failures, len(PAUSE_SECONDS) - 1)]
+            pause = min(most_seconds, PAUSE_SECONDS[min(failures, len(PAUSE_SECONDS) - 1)])
             failures += 1
             log.warning("a dependency is away", loop=name, error=type(error).__name__, pause_seconds=pause)
             await until(stop, pause)
