@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -22,6 +23,7 @@ from workers.dispatcher.runtimes import port
 log = structlog.get_logger()
 
 HARNESS_LOG_LIMIT_BYTES = 8 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
 CALLS = 256
 """That a child may have open at a time."""
 
@@ -127,17 +129,37 @@ class Conversation:
 
     async def keep_printed(self, reading: int, path: Path) -> None:
         """What the child itself prints: into a file, and on to the listener. Takes the pipe over."""
-        reader = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
-        )
         output, kept = Output(self._teller, "stderr", "harness"), 0
-        try:
-            with path.open("wb") as file:
-                while part := await reader.read(64 * 1024):
-                    file.write(part[: max(0, HARNESS_LOG_LIMIT_BYTES - kept)])
-                    file.flush()
-                    kept += len(part)
-                    output.feed(part, self._phases.current, self._phases.step)
-        finally:
-            transport.close()
+        with piped(reading) as read, path.open("wb") as file:
+            while part := await read():
+                file.write(part[: max(0, HARNESS_LOG_LIMIT_BYTES - kept)])
+                file.flush()
+                kept += len(part)
+                output.feed(part, self._phases.current, self._phases.step)
+
+
+@contextlib.contextmanager
+def piped(reading: int) -> Generator[Callable[[], Awaitable[bytes]]]:
+    """How to read what comes through a pipe, a piece at a time, empty at its end. The pipe is closed after the block, once.
+
+    Not by the loop's `connect_read_pipe`: uvloop's closes the descriptor itself and then the file object that it was given, and
+    in between a thread may have got the same number for a file of its own (measured: three of a thousand trials lost a
+    socket, a file or their end that way).
+    """
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    async def read() -> bytes:
+        while True:
+            news.clear()
+            try:
+                return os.read(reading, PIECE_BYTES)
+            except BlockingIOError:
+                await news.wait()
+
+    try:
+        os.set_blocking(reading, False)
+        loop.add_reader(reading, news.set)
+        yield read
+    finally:
+        loop.remove_reader(reading)
+        os.close(reading)
