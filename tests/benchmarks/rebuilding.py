@@ -13,7 +13,7 @@ from tests.benchmarks.relaying import history
 from tests.eventlog.samples import opened
 from tests.projections.projecting import project, projector, write, writer
 
-EVENTS = 60_000
+EVENTS = 30_000
 TURNS = 3
 
 
@@ -26,10 +26,11 @@ async def measure(ground: Ground) -> list[Figure]:
         began = time.perf_counter()
         assert not await project(connection)
         ground.say(f"all views together, as the projector does: {count / (time.perf_counter() - began):.0f} events/s")
-    rebuilt, copied = [], []
+    rebuilt, slowest, copied = [], [], []
     for turn in range(TURNS):
         seconds = {name: (await rebuild(database, view)).seconds for name, view in VIEWS.items()}
         rebuilt.append(count / sum(seconds.values()))
+        slowest.append(count / max(seconds.values()))
         if turn == 0:
             ground.say(", ".join(f"{name} {count / taken:.0f}/s" for name, taken in seconds.items()))
         async with opened(database, None) as owner:
@@ -39,7 +40,8 @@ async def measure(ground: Ground) -> list[Figure]:
         figure(
             "rebuild of all views, one after the other", median(rebuilt), "events/s", Goal("value", 20_000, least=True),
             peer="COPY of the views' rows, by the same count of events", peer_value=median(copied),
-        )
+        ),
+        figure("rebuild of one view, the slowest", median(slowest), "events/s"),
     ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from tests.benchmarks.ground import Ground, process, roles
 from tests.projections.histories import finished
 from tests.projections.projecting import groups, projector, write, writer
 
-EVENTS = 30_000
+EVENTS = 20_000
 EVENTS_A_RUN = 48
 BEFORE_RUNS = ("task", "revision")
 TURNS = 3

@@ -15,7 +15,7 @@ from tests.benchmarks.ground import Ground
 from tests.journeys.packs import write_pack
 from tests.journeys.system import System
 
-RUNS = 40
+RUNS = 30
 REST_SECONDS = 0.3
 """Between two runs: what the last one left to do is done."""
 
