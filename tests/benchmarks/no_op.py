@@ -29,7 +29,7 @@ from workers.builder.build.buildx import REPOSITORY
 
 TRIALS = 1_000
 SLOTS = 16
-TURNS = 2
+TURNS = 1
 
 
 async def measure(ground: Ground) -> list[Figure]:
