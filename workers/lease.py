@@ -140,6 +140,8 @@ class Crew:
             await leases.register(self.house.pool, self.worker, self.kind, self.slots)
         else:
             for lease in held:
+                if self._leases.get(lease.work_id) is not lease:
+                    continue  # it ended while we asked
                 if answer.leases.get(lease.work_id) != lease.epoch:
                     log.warning("a lease was lost", work=lease.work_id, epoch=lease.epoch)
                     lease.lost.set()
@@ -178,8 +180,11 @@ class Crew:
             yield lease
         finally:
             self._claiming.discard(lease.work_id)
-            if self._leases.get(lease.work_id) is lease:  # not a later claim of the same work by another slot
-                del self._leases[lease.work_id]
+            self._let_go(lease)
+
+    def _let_go(self, lease: Lease) -> None:
+        if self._leases.get(lease.work_id) is lease:  # not a later claim of the same work by another slot
+            del self._leases[lease.work_id]
 
     async def claim[State, Command](
         self, aggregate: Aggregate[State, Command], lease: Lease, command: Command, correlation: str
@@ -277,5 +282,6 @@ class Crew:
                 continue
             if isinstance(acted, Refused):
                 raise Unfinished(f"{lease.work_id} does not end this way: {acted.code}")
+            self._let_go(lease)
             self._doubt = self._doubt or (failed is not None and failed.code in OUTAGES)
             return
