@@ -29,6 +29,16 @@ def find(folder: Path) -> list[Path]:
     return packs
 
 
+def outside() -> Path:
+    """The folder for what a command leaves: this one, or the one around the pack that this one is in, since every file
+    in a pack is a part of it."""
+    here = Path.cwd()
+    around = [
+        Path(*[".."] * (depth + 1)) for depth, one in enumerate((here, *here.parents)) if (one / TASK_FILE).is_file()
+    ]
+    return around[-1] if around else Path()
+
+
 def push(client: Client, folder: Path, name: str | None = None) -> dict[str, Any]:
     """Send a pack and make a revision of it, under `name` or its folder's; the revision, whatever its status."""
     task = name or folder.resolve().name
@@ -45,7 +55,12 @@ def push(client: Client, folder: Path, name: str | None = None) -> dict[str, Any
 def build(client: Client, revision: dict[str, Any], status: show.Status) -> dict[str, Any]:
     """Wait until a revision is ready. Raises BuildRejected with what the builder said."""
     started = time.monotonic()
+    said = None
     while revision["status"] not in ("ready", "rejected"):
+        if revision.get("failure") and said != revision["failure"]["code"]:
+            said = revision["failure"]["code"]
+            message = (revision.get("message") or "").strip()
+            status.note(f"build   {show.failure(revision['failure'])} {message}; it is tried again")
         status.set(f"build   {revision.get('task_name') or ''} {revision['status']} {time.monotonic() - started:.0f} s")
         revision = client.get_waiting(f"/v1/revisions/{revision['id']}", WAIT_SECONDS)
     status.clear()
@@ -63,5 +78,5 @@ def _why(client: Client, revision: dict[str, Any]) -> str:
     if revision["failure"]["phase"] == "build":
         chunks = client.get(f"/v1/revisions/{revision['id']}/logs").get("items", [])
         tail = "".join(chunk["text"] for chunk in chunks).splitlines()[-20:]
-        lines += ["  the end of the build's log:", *(f"    {one}" for one in tail)]
+        lines += ["  the end of the build's log:", *(f"    {one}" for one in tail)] if tail else []
     return "\n".join(lines)

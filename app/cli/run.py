@@ -33,7 +33,7 @@ EXIT = {"succeeded": 0, "failed": 1, "cancelled": 1}
 @click.option(
     "--logs/--no-logs", default=None, help="Print the trials' output as it comes (default: of a single trial)."
 )
-@click.option("--archive/--no-archive", default=True, help="Fetch the evidence into this folder at the end.")
+@click.option("--archive/--no-archive", default=True, help="Fetch the evidence at the end, into this folder.")
 @show.as_json
 def run(
     what: tuple[str, ...], agent: str, model: str | None, trials: int, agent_version: str | None,
@@ -180,6 +180,8 @@ def _built(client: Client, folders: list[Path], status: show.Status, *, quiet: b
         if not quiet:
             several = f"{ready['task_name']}  " if len(pushed) > 1 else ""
             status.say(f"build   {several}{show.short(ready['image']['digest'])}  {took}")
+            for warning in () if known or len(pushed) > 1 else ready["warnings"]:
+                status.say(f"  warning: {warning}")
         made.append({"task": ready["task_id"], "revision": ready["id"]})
     return made
 
@@ -194,7 +196,7 @@ def _accepted(client: Client, made: dict[str, Any], *, json_: bool) -> None:
 
 def _fetch(client: Client, run: dict[str, Any]) -> str | None:
     suffix = "tar.zst" if run["evaluations"] == 1 else "tar"
-    path = Path(f"seatrial-run-{run['number']}.{suffix}")
+    path = packs.outside() / f"seatrial-run-{run['number']}.{suffix}"
     try:
         client.download(f"/v1/runs/{run['id']}/archive", path)
     except ApiError as error:

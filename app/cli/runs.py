@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from app.cli import show
+from app.cli import packs, show
 from app.cli.client import connect, segment
 from app.cli.events import print_events
 from app.cli.logs import print_logs
@@ -20,8 +20,8 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.option("--status", help="requested, running, cancelling or completed.")
-@click.option("--outcome", help="succeeded, failed or cancelled.")
+@click.option("--status", type=click.Choice(["requested", "running", "cancelling", "completed"]))
+@click.option("--outcome", type=click.Choice(["succeeded", "failed", "cancelled"]))
 @click.option("--agent", help="The agent's name.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @show.as_json
@@ -176,7 +176,9 @@ def archive(run: str, output: Path | None, json_: bool) -> None:
     client = connect()
     one = client.get(f"/v1/runs/{segment(run)}")
     suffix = "tar.zst" if one["evaluations"] == 1 else "tar"
-    path = output or Path(f"seatrial-run-{one['number']}.{suffix}")
+    if one["status"] != "completed":
+        raise click.ClickException(f"run {one['number']} is {one['status']}; its evidence is there when it has ended")
+    path = output or packs.outside() / f"seatrial-run-{one['number']}.{suffix}"
     client.download(one["archive_url"], path)
     if json_:
         show.document({"path": str(path), "size_bytes": path.stat().st_size, "run": one["id"]})

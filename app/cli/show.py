@@ -103,6 +103,11 @@ class Status:
         self.clear()
         click.echo(style(words) if self._live else words)
 
+    def note(self, words: str) -> None:
+        """A line for people, beside what is printed for programs."""
+        self.clear()
+        click.echo(words, err=True)
+
 
 def _columns() -> int:
     import shutil
