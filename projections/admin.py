@@ -79,6 +79,9 @@ def command(settings: Settings, argv: list[str], out: TextIO = sys.stdout) -> in
     except (Busy, Unswappable) as error:
         out.write(f"{error}\n")
         return NOT_DONE
+    except OSError as error:
+        out.write(f"the database does not answer ({error}); does the server run? See `seatrial status`\n")
+        return NOT_DONE
     except (*LOST, asyncpg.PostgresError) as error:
         out.write(f"the database did not do it: {error or type(error).__name__}\n")
         return NOT_DONE

@@ -53,7 +53,10 @@ def main() -> None:
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
     except click.ClickException as error:
-        error.show()
+        if isinstance(error, click.UsageError):
+            error.show()
+        else:
+            click.echo(f"error: {error.format_message()}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)

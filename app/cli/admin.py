@@ -10,6 +10,15 @@ import sys
 import click
 
 GROUP = "seatrial.admin"
+ABOUT = {
+    "audit": "Check the whole log: hashes, chains, signed checkpoints.",
+    "erase": "Take the private text of one event away.",
+    "events": "Effects that failed too often: list, replay, skip.",
+    "projections": "Read models: status, verify, rebuild.",
+    "restore": "After the database was restored from a backup.",
+    "team": "Show a team, or limit how many trials it runs at a time.",
+}
+"""Said here, so that the list costs no imports."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
@@ -22,7 +31,7 @@ def admin(arguments: tuple[str, ...]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         click.echo("Usage: seatrial admin COMMAND …\n\nCommands (each has a --help of its own):")
         for name in sorted(points):
-            click.echo(f"  {name}")
+            click.echo(f"  {name:<12} {ABOUT.get(name, '')}".rstrip())
         return
     if arguments[0] not in points:
         raise click.ClickException(f"no such operator command: {arguments[0]}. Known: {', '.join(sorted(points))}")

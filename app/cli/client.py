@@ -284,7 +284,7 @@ def _refused(answer: http.client.HTTPResponse) -> ApiError:
         return ApiError(f"the API answered {answer.status} {answer.reason}", status=answer.status)
     lines = [str(problem["detail"])]
     for one in problem.get("errors") or ():
-        lines.append(
-            f"  {one.get('pointer') or one.get('field') or ''}: {one.get('detail') or one.get('message') or ''}"
-        )
+        words = one.get("detail") or one.get("message") or ""
+        if words != problem["detail"]:
+            lines.append(f"  {one.get('pointer') or one.get('field') or ''}: {words}")
     return ApiError("\n".join(lines), status=answer.status, code=str(problem.get("code", "")), problem=problem)

@@ -24,7 +24,7 @@ def verify(archive: Path, json_: bool) -> None:
         show.document({"ok": found.ok, "sha256": found.sha256, "files": found.files, "problems": problems})
         sys.exit(0 if found.ok else 1)
     for one in problems:
-        click.echo(f"{archive}: {one['code']}: {one['path']} {one['detail']}".rstrip())
+        click.echo(f"{archive}: {one['code']}: {f'{one["path"]} ' if one['path'] else ''}{one['detail']}".rstrip())
     if found.ok and found.provenance is not None:
         said = found.provenance
         rewards = [record.reward for record in said.trials if record.reward is not None]
