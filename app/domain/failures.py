@@ -94,6 +94,7 @@ CODES: dict[str, Code] = _codes(
     Code("build.image_unreadable", Phase.BUILD, Fault.TASK, _N, "The image's package records cannot be read."),
     Code("build.timed_out", Phase.BUILD, Fault.TASK, _N, "The build took longer than the pack allows."),
     Code("build.engine_unavailable", Phase.BUILD, Fault.PLATFORM, _R, "The container engine did not answer."),
+    Code("build.registry_unreachable", Phase.BUILD, Fault.PROVIDER, _R, "An image's registry does not answer."),
     Code("build.worker_lost", Phase.BUILD, Fault.PLATFORM, _R, "The build worker went away."),
     # the sandbox
     Code("sandbox.start_failed", Phase.PROVISION, Fault.PLATFORM, _R, "The sandbox could not be started."),

@@ -304,9 +304,9 @@ class BuildBackendConformance:
         registry = Registry({})
         registry.silent = True
         with registry.served() as host:
-            with pytest.raises(port.EngineUnavailable):
+            with pytest.raises(port.RegistryUnreachable):
                 await backend.build(spec(f"FROM {host}/served/image:1\nRUN x\n", pull=True), lines)
-            with pytest.raises(port.EngineUnavailable):
+            with pytest.raises(port.RegistryUnreachable):
                 await backend.build(image_spec(f"{host}/served/image:1"), lines)
 
     async def test_a_prebuilt_image_is_used_as_it_is(

@@ -132,7 +132,7 @@ class DockerBackend:
         """Raise what an image that could not be fetched means: the registry has none, or fetching it went wrong."""
         if await self._engine.in_registry(name) is False:
             raise missing(f"there is no image {familiar}, or it may not be fetched: {said[:500]}")
-        raise port.EngineUnavailable(f"the image {familiar} could not be fetched: {said[:500]}")
+        raise port.RegistryUnreachable(f"the image {familiar} could not be fetched from its registry: {said[:500]}")
 
     # ------------------------------------------------------------------ a Dockerfile
 
@@ -276,4 +276,4 @@ def _pinned(name: str, facts: ImageFacts | None) -> str:
 
 
 def _message(failed: Vertex) -> str:
-    return f"{failed.name}: {failed.error}"[:2000]
+    return failed.error[:2000] or failed.name

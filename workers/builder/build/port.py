@@ -97,6 +97,12 @@ class ImageUnreadable(BuildFailure):
     code = "build.image_unreadable"
 
 
+class RegistryUnreachable(BuildFailure):
+    """An image has to be fetched, and its registry does not answer."""
+
+    code = "build.registry_unreachable"
+
+
 class ImageTooLarge(BuildFailure):
     """The image is larger than the installation allows. It was removed."""
 
