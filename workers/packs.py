@@ -38,6 +38,8 @@ class PackCorrupt(Exception):
 class LocalPack(msgspec.Struct, frozen=True):
     folder: Path
     pack: Pack
+    files: frozenset[str]
+    """Their paths, `/` between components."""
 
 
 class _Entry:
@@ -152,4 +154,4 @@ def _lock(folder: Path) -> int | None:
 
 def _read(folder: Path) -> LocalPack:
     files = frozenset(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return LocalPack(folder, parse((folder / "task.toml").read_text(), files))
+    return LocalPack(folder, parse((folder / "task.toml").read_text(), files), files)

@@ -85,6 +85,7 @@ CODES: dict[str, Code] = _codes(
         _N,
         "The pack needs something that this installation does not offer.",
     ),
+    Code("pack.no_solution", Phase.PACK, Fault.TASK, _N, "The oracle agent needs a solution, and the pack has none."),
     Code("pack.corrupt", Phase.PACK, Fault.PLATFORM, _R, "The stored pack differs from what was uploaded."),
     Code("build.step_failed", Phase.BUILD, Fault.TASK, _N, "A step of the pack's Dockerfile failed."),
     Code("build.dockerfile_invalid", Phase.BUILD, Fault.TASK, _N, "The pack's Dockerfile cannot be parsed."),

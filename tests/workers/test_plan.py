@@ -24,7 +24,9 @@ def pack(text: str, files: frozenset[str] = FILES) -> Pack:
     return parse(f'version = "1.0"\n{text}', files)
 
 
-def planned(pack: Pack, agent: Agent = rig.ORACLE, image: Image = rig.IMAGE) -> TrialSpec:
+def planned(
+    pack: Pack, agent: Agent = rig.ORACLE, image: Image = rig.IMAGE, files: frozenset[str] | None = None
+) -> TrialSpec:
     execution_id = ids.new("execution")
     state = trial.Trial(
         status=trial.Status.RUNNING, run_id=ids.new("run"), evaluation_id=ids.new("evaluation"),
@@ -38,7 +40,7 @@ def planned(pack: Pack, agent: Agent = rig.ORACLE, image: Image = rig.IMAGE) -> 
         instance="here", team="tem_a", trial_id=ids.new("trial"), execution_id=execution_id, pack=Path("/pack"),
         scratch=Path("/scratch"),
     )  # fmt: skip
-    return plan.plan(pack, created, state, place)
+    return plan.plan(pack, created, state, place, files)
 
 
 SECONDS = st.floats(0.1, 10_000).map(lambda seconds: round(seconds, 1))
@@ -92,3 +94,11 @@ def test_scratch_names_are_short_and_each_executions_own(executions: list[str]) 
     names = {plan.scratch_name(execution) for execution in executions}
     assert len(names) == len(executions)
     assert {len(name) for name in names} == {16}
+
+
+def test_a_pack_without_a_solution_is_told_before_the_oracle_runs() -> None:
+    with pytest.raises(plan.Unplannable, match=r"solution/solve\.sh") as raised:
+        planned(pack(""), files=FILES - {"solution/solve.sh"})
+    assert raised.value.failure.code == "pack.no_solution"
+    planned(pack(""), files=FILES | {"solution/solve.sh"})
+    planned(pack(""), Agent(name="nop"), files=FILES - {"solution/solve.sh"})

@@ -182,7 +182,7 @@ class Attempt:
             pack=pack.folder,
             scratch=self.scratch,
         )
-        spec = plan.plan(pack.pack, subject.created, self.state, place)
+        spec = plan.plan(pack.pack, subject.created, self.state, place, pack.files)
         self.scratch.mkdir(parents=True, mode=0o700)
         logbook = Logbook(
             self.house,

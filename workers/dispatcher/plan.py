@@ -15,6 +15,7 @@ from app.domain.trial import Trial
 from workers.dispatcher.harness.model import AgentSpec, Deadlines, NetworkPolicies, Resources, TrialSpec
 from workers.dispatcher.runtimes.port import Labels, NetworkPolicy
 
+ORACLE, SOLUTION = "oracle", "solution/solve.sh"
 AGENT_SECONDS = 3600.0
 """For a pack that bounds its agent by nothing; Harbor would let it run for ever."""
 SETUP_SECONDS = 360.0
@@ -42,9 +43,13 @@ class Place(msgspec.Struct, frozen=True):
     scratch: Path
 
 
-def plan(pack: Pack, created: EvaluationCreated, trial: Trial, place: Place) -> TrialSpec:
-    """Raises Unplannable."""
+def plan(
+    pack: Pack, created: EvaluationCreated, trial: Trial, place: Place, files: frozenset[str] | None = None
+) -> TrialSpec:
+    """`files`: the pack's, when they are known; then a pack without a solution is told before it runs. Raises Unplannable."""
     _check_variables(pack)
+    if files is not None and created.agent.name == ORACLE:
+        _check_solution(pack, files)
     environment = pack.environment
     return TrialSpec(
         execution_id=place.execution_id,
@@ -114,6 +119,13 @@ def scratch_name(execution_id: str) -> str:
 
 def _policy(network: Network) -> NetworkPolicy:
     return NetworkPolicy(mode=network.mode.value, allowed_hosts=network.allowed_hosts)
+
+
+def _check_solution(pack: Pack, files: frozenset[str]) -> None:
+    """The oracle carries out the pack's own solution, which has to be there. (Of a pack with steps Harbor decides.)"""
+    if not pack.steps and SOLUTION not in files:
+        message = f"the oracle agent needs {SOLUTION}, and the pack has none; run another agent on it"
+        raise Unplannable(failure("pack.no_solution"), message)
 
 
 def _check_variables(pack: Pack) -> None:
