@@ -53,12 +53,15 @@ def command(settings: Settings, argv: list[str], out: TextIO = sys.stdout) -> in
     )
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
     what = parser.add_subparsers(dest="what", required=True)
-    what.add_parser("status", help="how far each view is, and which are halted")
+    parsers = [what.add_parser("status", help="how far each view is, and which are halted")]
     for name, text in (
         ("rebuild", "make a view again from the log while it is served"),
         ("verify", "compare a view with the log, row by row"),
     ):
-        what.add_parser(name, help=text).add_argument("view", choices=[*VIEWS, "all"])
+        parsers.append(what.add_parser(name, help=text))
+        parsers[-1].add_argument("view", choices=[*VIEWS, "all"])
+    for one in parsers:  # before or after the word; suppressed, so that one does not undo the other
+        one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as refused:

@@ -52,7 +52,7 @@ async def test_rebuild_and_verify_say_what_they_found(database: str) -> None:
         code, text = await run(database, "rebuild", "task")
         assert code == WELL
         assert f"up to {last}" in text
-        code, text = await run(database, "--json", "verify", "task")
+        code, text = await run(database, "verify", "task", "--json")  # before or after the word
         assert code == WELL
         assert json.loads(text)["different"] == 0
 
