@@ -5,7 +5,6 @@ on the order in which trials end, nor on whether it was folded at once or over a
 """
 
 import decimal
-import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -23,6 +22,7 @@ from app.domain.events import (
     TrialScored,
 )
 from app.domain.registry import Event
+from app.domain.statistics import rounded, standard_error
 from projections.table import Json, Table, json
 from projections.view import Happened, Rows, View
 
@@ -131,28 +131,6 @@ def counted(score: Score, event: Event) -> Score:
             )
         case _:
             return score
-
-
-def standard_error(total: Fraction, squares: Fraction, count: int) -> float | None:
-    """Of the mean, from the sum and the sum of squares of `count` values; None below two.
-
-    s²/n = (Σx² - (Σx)²/n) / (n (n - 1)): exact, so the difference of large numbers loses nothing.
-    """
-    if count < 2:
-        return None
-    variance = (squares - total * total / count) / (count * (count - 1))
-    return square_root(variance)
-
-
-def square_root(value: Fraction) -> float:
-    """Of a number that may be too large or too small for a float, though its root is not."""
-    shift = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
-    scaled = value / Fraction(4) ** shift
-    return math.ldexp(math.sqrt(rounded(scaled)), shift)
-
-
-def rounded(value: Fraction) -> float:
-    return value.numerator / value.denominator
 
 
 VIEW = View(

@@ -1,7 +1,11 @@
-"""Scores of many trials, always with their coverage: a mean never hides what it leaves out."""
+"""Scores of many trials, always with their coverage: a mean never hides what it leaves out.
+
+Sums are exact: a float is a binary fraction, so a score depends on no order, and no reward is too large for it.
+"""
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -29,13 +33,36 @@ def score(rewards: Sequence[float], trials: int) -> Score:
     count = len(rewards)
     if not count:
         return Score(mean=None, standard_error=None, scored=0, trials=trials)
-    mean = math.fsum(value / count for value in rewards)  # rewards may be as large as floats are; their sum not
-    error = None
-    if count > 1:
-        largest = max(abs(value / 2 - mean / 2) for value in rewards) or 1.0
-        squares = math.fsum(((value / 2 - mean / 2) / largest) ** 2 for value in rewards)
-        error = 2 * largest * math.sqrt(squares / (count - 1) / count)
-    return Score(mean=mean, standard_error=error, scored=count, trials=trials)
+    exact = [Fraction(value) for value in rewards]
+    total, squares = sum(exact), sum(value * value for value in exact)
+    return Score(
+        mean=rounded(Fraction(total) / count),
+        standard_error=standard_error(Fraction(total), Fraction(squares), count),
+        scored=count,
+        trials=trials,
+    )
+
+
+def standard_error(total: Fraction, squares: Fraction, count: int) -> float | None:
+    """Of the mean, from the sum and the sum of squares of `count` values; None below two.
+
+    s²/n = (Σx² - (Σx)²/n) / (n (n - 1)): exact, so the difference of large numbers loses nothing.
+    """
+    if count < 2:
+        return None
+    variance = (squares - total * total / count) / (count * (count - 1))
+    return square_root(variance)
+
+
+def square_root(value: Fraction) -> float:
+    """Of a number that may be too large or too small for a float, though its root is not."""
+    shift = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
+    scaled = value / Fraction(4) ** shift
+    return math.ldexp(math.sqrt(rounded(scaled)), shift)
+
+
+def rounded(value: Fraction) -> float:
+    return value.numerator / value.denominator
 
 
 def pass_at(k: int, passed: int, scored: int) -> float | None:

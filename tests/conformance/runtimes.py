@@ -249,8 +249,11 @@ class RuntimeConformance:
     async def test_strays_that_use_up_all_memory_are_killed(self, make: Make) -> None:
         sandbox = await make(memory_mb=32)
         await run(sandbox, "setsid sh -c 'head -c 31m /dev/zero >/dev/shm/fill; sleep 1000' >/dev/null 2>&1 & sleep 1")
-        assert await sandbox.kill_strays() >= 1
-        assert await sandbox.kill_strays() == 0
+        try:
+            assert await sandbox.kill_strays() >= 1
+            assert await sandbox.kill_strays() == 0
+        except SandboxOutOfMemory:  # the kernel chose the sandbox's first process: then nothing of it is left
+            assert (await sandbox.facts()).state in ("exited", "gone")
 
     async def test_strays_are_killed_without_the_help_of_the_sandbox_s_own_tools(self, make: Make) -> None:
         sandbox = await make()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from app.domain import statistics
 from app.domain.events import Result, TrialScored, Validity
-from projections.score import Score, counted, square_root
+from app.domain.statistics import square_root
+from projections.score import Score, counted
 
 REWARDS = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12)
 VALIDITY = Validity(

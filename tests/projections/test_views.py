@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain import evaluation, evidence, revision, run, statistics, trial
-from app.domain.events import EventErased, KeyCreated, KeyRevoked, LogRestored, TeamCreated
+from app.domain.events import EventErased, KeyCreated, KeyRevoked, LogRestored, TeamCreated, TeamLimited
 from app.domain.registry import catalogue
 from app.eventlog.connect import Connection
 from projections.catalogue import VIEWS
@@ -113,7 +113,7 @@ def counts_agree(shown: Shown, seen: Row, trials: dict[str, trial.Trial]) -> Non
     expected = statistics.score(rewards, seen["trials"])
     score = shown["score"][seen["id"]]
     assert (score["scored"], score["mean"]) == (expected.scored, expected.mean)
-    assert (score["standard_error"] is None) == (expected.standard_error is None)
+    assert score["standard_error"] == expected.standard_error
     assert score["binary_rewards"] == all(reward in (0, 1) for reward in rewards)
     assert score["passed"] == rewards.count(1)
 
@@ -133,4 +133,11 @@ async def test_no_view_holds_private_text(database: str) -> None:
 
 def test_every_event_has_a_view_or_is_known_to_have_none() -> None:
     folded = {event for view in VIEWS.values() for event in view.events}
-    assert set(catalogue().values()) - folded == {EventErased, KeyCreated, KeyRevoked, LogRestored, TeamCreated}
+    assert set(catalogue().values()) - folded == {
+        EventErased,
+        KeyCreated,
+        KeyRevoked,
+        LogRestored,
+        TeamCreated,
+        TeamLimited,
+    }
