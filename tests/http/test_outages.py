@@ -142,10 +142,26 @@ async def test_without_nats_all_works_and_readiness_tells(lonely: Team) -> None:
         "database": (True, True),
         "objects": (True, False),
         "nats": (False, False),
+        "relay": (True, False),
     }
     assert (await push(lonely.api, "no-nats", pack(a="2")))["created"]
     metrics = (await lonely.api.get("/metrics")).text
     assert 'seatrial_dependency_up{dependency="nats"} 0.0' in metrics
+
+
+async def test_a_relay_that_waits_for_an_operator_is_told(lonely: Team) -> None:
+    await lonely.house.pool.execute(
+        "insert into eventlog.relay (incarnation, position, sequence, refusal) values ($1, 0, 0, 'restore_needed') "
+        "on conflict (only_one) do update set refusal = excluded.refusal",
+        lonely.house.incarnation,
+    )
+    try:
+        ready = await lonely.api.get("/readyz")
+        relay = next(one for one in ready.json()["dependencies"] if one["name"] == "relay")
+        assert (ready.status_code, relay["up"]) == (200, False)
+        assert "seatrial admin restore" in relay["detail"]
+    finally:
+        await lonely.house.pool.execute("update eventlog.relay set refusal = null")
 
 
 async def test_a_view_that_does_not_move_is_told_as_behind(lonely: Team, monkeypatch: pytest.MonkeyPatch) -> None:

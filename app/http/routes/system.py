@@ -6,6 +6,7 @@ from typing import Any
 from litestar import Response, get
 
 from app.boot import House
+from app.bus.resume import relay_row
 from app.eventlog.connect import LOST
 from app.eventlog.incarnation import current_incarnation
 from app.eventlog.migrate import MigrationFailed, SchemaNewer, pending
@@ -34,11 +35,12 @@ async def ready(house: Given[House], process: Given[Process]) -> Response[answer
 
     The loss of anything else degrades and heals; it is listed with its state.
     """
-    database, objects = await asyncio.gather(_database(house, process), _objects(house))
+    database, objects, relay = await asyncio.gather(_database(house, process), _objects(house), _relay(house))
     dependencies = (
         database,
         objects,
         answers.Dependency(name="nats", up=house.bus.connected, needed=False),
+        relay,
     )
     for one in dependencies:
         process.metrics.up.labels(one.name).set(one.up)
@@ -52,6 +54,19 @@ async def metrics(house: Given[House], metrics: Given[Metrics]) -> Response[byte
     """For Prometheus."""
     metrics.up.labels("nats").set(house.bus.connected)
     return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+
+async def _relay(house: House) -> answers.Dependency:
+    """Whether the relay stands still because the log and the stream disagree: an operator has to restore."""
+    detail = None
+    try:
+        async with asyncio.timeout(CHECK_SECONDS), house.pool.acquire() as connection:
+            row = await relay_row(connection)
+            if row is not None and row.refusal is not None:
+                detail = f"stands still: {row.refusal}; see `seatrial admin restore`"
+    except LOST:
+        detail = "not known: the database cannot be reached"
+    return answers.Dependency(name="relay", up=detail is None, needed=False, detail=detail)
 
 
 async def _database(house: House, process: Process) -> answers.Dependency:
