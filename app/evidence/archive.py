@@ -5,6 +5,7 @@ provenance.json                             app/evidence/provenance.py
 sbom.cdx.json                               app/evidence/sbom.py
 events.jsonl                                the streams' events, as the log has them
 trials/<ordinal>/executions/<number>/…      what each execution left: result.json, logs, artifacts
+README.md                                   what each file is, and how to check it
 statement/README.md  proofs/README.md       reserved for the signed statement and the proofs of inclusion
 """
 
@@ -34,7 +35,26 @@ LIMITS = Limits(
     members=2_000_000, total_bytes=1 << 42, file_bytes=1 << 40, ratio=100_000, depth=5_000, path_bytes=65_536
 )
 """For reading one back: it is streamed, never unpacked, so only its time is at stake."""
+README = b"""# The evidence of one evaluation
+
+Check it with `seatrial verify ARCHIVE`, without a server: every file must be as manifest.json says, and nothing else be in it.
+
+manifest.json       every other file with its size and SHA-256
+provenance.json     what ran, on what, by whom: pack, image, agent, harness, every trial with its executions, its reward or
+                    failure, and its validity record; where the event log tells of it
+sbom.cdx.json       CycloneDX 1.6: what is in the image, with the agent and the harness
+events.jsonl        the events themselves, in the order of the log. An event's hash is the SHA-256 over these fields, each
+                    preceded by its length in 4 bytes: hash of the stream's event before, stream, version, event id, type,
+                    schema version, team, time, data, meta, private hash (numbers big-endian, the time in microseconds
+                    since 2000-01-01 UTC). Private text is not here; its hash is
+trials/N/executions/M/
+    result.json     what happened in try M of trial N, as it was judged
+    log.jsonl       its output; files.json lists what lies below files/
+statement/ proofs/  reserved for the signed statement and the proofs that the events are in the signed log
+"""
+"""For whoever opens an archive years later."""
 RESERVED = {
+    "README.md": README,
     "statement/README.md": b"Reserved for the DSSE envelope with the signed in-toto statement about this archive.\n",
     "proofs/README.md": b"Reserved for the proofs that the events of this archive are in the signed log.\n",
 }

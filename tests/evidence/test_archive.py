@@ -68,7 +68,7 @@ async def test_a_sealed_archive_checks_and_says_what_it_is(tmp_path: Path) -> No
     assert hashlib.sha256(by_name["sbom.cdx.json"]).hexdigest() == sealed.sbom_sha256
     assert {name: by_name[name] for name in samples.CONTENTS} == samples.CONTENTS
     assert by_name["events.jsonl"] == samples.EVENTS
-    assert {"statement/README.md", "proofs/README.md"} <= by_name.keys()
+    assert {"README.md", "statement/README.md", "proofs/README.md"} <= by_name.keys()
     assert report.provenance is not None
     assert msgspec.structs.replace(report.provenance, subject=()) == samples.PROVENANCE
     assert {subject.name for subject in report.provenance.subject} == {
@@ -204,7 +204,7 @@ TAMPERED: dict[str, tuple[Callable[[Members], Members], dict[str, Code]]] = {
         lambda old: [("trials/9" if path == RESULT else path, data) for path, data in old],
         {RESULT: Code.MISSING, "trials/9": Code.NOT_LISTED},
     ),
-    "no manifest": (lambda old: old[1:], {"events.jsonl": Code.NO_MANIFEST}),
+    "no manifest": (lambda old: old[1:], {"README.md": Code.NO_MANIFEST}),
     "another manifest": (edit("manifest.json", b"{}"), {"manifest.json": Code.NO_MANIFEST}),
     "empty": (lambda old: [], {"": Code.NO_MANIFEST}),
     "unclean name": (lambda old: [*old, ("../x", b"")], {"": Code.UNREADABLE}),
