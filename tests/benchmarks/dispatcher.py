@@ -18,8 +18,10 @@ from workers.dispatcher.harness.model import TrialSpec
 planned = plan.plan
 
 
-def without_sandbox(pack: Pack, created: EvaluationCreated, trial: Trial, place: plan.Place) -> TrialSpec:
-    return msgspec.structs.replace(planned(pack, created, trial, place), sandbox="none", verify=False)
+def without_sandbox(
+    pack: Pack, created: EvaluationCreated, trial: Trial, place: plan.Place, files: frozenset[str] | None = None
+) -> TrialSpec:
+    return msgspec.structs.replace(planned(pack, created, trial, place, files), sandbox="none", verify=False)
 
 
 if __name__ == "__main__":
