@@ -10,6 +10,8 @@ Json = Any
 """Any JSON value: foreign data, handed through as it came."""
 
 IMPORT_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+STORED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What a team may call an agent that it stores. No colon: it can be no import path."""
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,6 +28,11 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.name if IMPORT_PATH.match(self.name) else None
 
 
+def agent_bytes(agent: Agent) -> bytes:
+    """The agent's canonical JSON: what its digest is of, and what is stored of an agent with a name."""
+    return msgspec.json.encode(agent, order="deterministic")
+
+
 def agent_digest(agent: Agent) -> str:
     """sha256:<hex> over the agent's canonical JSON."""
-    return "sha256:" + hashlib.sha256(msgspec.json.encode(agent, order="deterministic")).hexdigest()
+    return "sha256:" + hashlib.sha256(agent_bytes(agent)).hexdigest()

@@ -45,6 +45,14 @@ class TaskCreated(Event, frozen=True, kw_only=True):
     """private: name."""
 
 
+@event("agent.created")
+class AgentCreated(Event, frozen=True, kw_only=True):
+    """An agent was stored under a name; neither changes any more. private: name."""
+
+    agent: Agent
+    agent_digest: str
+
+
 # ---------------------------------------------------------------- revision: one uploaded pack and its build
 
 
@@ -120,6 +128,8 @@ class RunRequested(Event, frozen=True, kw_only=True):
     number: int
     agent: Agent
     agent_digest: str
+    agent_id: str | None = None
+    """The stored agent that was named; None: the run said its agent outright."""
     trials: int
     """Trials per evaluation."""
     roster: str

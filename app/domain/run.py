@@ -55,6 +55,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     agent: Agent
     agent_digest: str
+    agent_id: str | None = None
     trials: int
     roster: str
     evaluations: int
@@ -70,6 +71,7 @@ def evolve(state: Run | None, happened: Event) -> Run | None:
                 number=happened.number,
                 agent=happened.agent,
                 agent_digest=happened.agent_digest,
+                agent_id=happened.agent_id,
                 trials=happened.trials,
                 roster=happened.roster,
                 evaluations=happened.evaluations,
@@ -88,6 +90,8 @@ def evolve(state: Run | None, happened: Event) -> Run | None:
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     agent: Agent
+    agent_id: str | None = None
+    """Of the stored agent, when the run named one."""
     trials: int
     roster: str
     evaluations: int
@@ -131,6 +135,7 @@ def decide(state: Run | None, command: Command) -> tuple[Draft, ...] | Refused:
                         number=command.number,
                         agent=command.agent,
                         agent_digest=agent_digest(command.agent),
+                        agent_id=command.agent_id,
                         trials=command.trials,
                         roster=command.roster,
                         evaluations=command.evaluations,

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain import evaluation, evidence, revision, run, statistics, trial
-from app.domain.events import EventErased, KeyCreated, KeyRevoked, LogRestored, TeamCreated, TeamLimited
+from app.domain.events import AgentCreated, EventErased, KeyCreated, KeyRevoked, LogRestored, TeamCreated, TeamLimited
 from app.domain.registry import catalogue
 from app.eventlog.connect import Connection
 from projections.catalogue import VIEWS
@@ -134,6 +134,7 @@ async def test_no_view_holds_private_text(database: str) -> None:
 def test_every_event_has_a_view_or_is_known_to_have_none() -> None:
     folded = {event for view in VIEWS.values() for event in view.events}
     assert set(catalogue().values()) - folded == {
+        AgentCreated,
         EventErased,
         KeyCreated,
         KeyRevoked,
