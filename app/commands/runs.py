@@ -11,7 +11,7 @@ import msgspec
 
 from app import ids
 from app.access.roles import Permission
-from app.commands import agents
+from app.commands import agents, model_access
 from app.commands.caller import Caller, Done, Means, needs
 from app.commands.handle import (
     ACQUIRE_SECONDS,
@@ -76,7 +76,7 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
     request = request_of(caller, "runs.start", what)
     if (done := await earlier(means, caller, request, RunNow)) is not None:
         return done
-    if (refused := agents.check(what.agent)) is not None:
+    if (refused := agents.check(what.agent) or model_access.check(what.agent)) is not None:
         raise refused
     roster = run.Roster(await members_of(means, caller, what.tasks))
     what = msgspec.structs.replace(
