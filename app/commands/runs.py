@@ -31,7 +31,7 @@ from app.commands.handle import (
     written,
 )
 from app.commands.members import Wanted, members_of
-from app.commands.refusals import CommandRefused, Kind, of_domain
+from app.commands.refusals import CommandRefused, Kind, invalid, of_domain
 from app.commands.statements import statement
 from app.domain import run
 from app.domain.agents import Agent
@@ -48,7 +48,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What a run shall be."""
 
     tasks: tuple[Wanted, ...]
-    agent: Agent
+    agent: Agent | str
+    """Outright, or the name or id of a stored one, or a name of the harness."""
     trials: int = 1
     name: str | None = None
     labels: dict[str, str] = {}
@@ -64,6 +65,8 @@ class RunNow(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     agent: Agent
     agent_digest: str
+    agent_id: str | None = None
+    """Of the stored agent that was named."""
     trials: int
     evaluations: int
     outcome: str | None = None
@@ -76,15 +79,16 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
     request = request_of(caller, "runs.start", what)
     if (done := await earlier(means, caller, request, RunNow)) is not None:
         return done
-    if (refused := agents.check(what.agent) or model_access.check(what.agent)) is not None:
-        raise refused
+    chosen = await agents.choose(means, caller, what.agent)
+    if (refused := model_access.check(chosen.agent)) is not None:
+        raise invalid("/agent", refused.code, refused.detail) if isinstance(what.agent, str) else refused
     roster = run.Roster(await members_of(means, caller, what.tasks))
     what = msgspec.structs.replace(
         what,
         name=None if what.name is None else NOTHING.mask_text(what.name),
         labels={NOTHING.mask_text(key): NOTHING.mask_text(value) for key, value in what.labels.items()},
     )
-    return await _request(means, caller, request, what, roster, derived_from=None)
+    return await _request(means, caller, request, what, chosen, roster, derived_from=None)
 
 
 @needs(Permission.RUNS_WRITE)
@@ -105,7 +109,8 @@ async def retry(means: Means, caller: Caller, run_id: str) -> Done[RunNow]:
     if not left:
         raise CommandRefused(Kind.CONFLICT, "nothing_to_retry", "every trial of the run has scored")
     what = await _asked(means, run_id, old, trials=max(unscored.values()))
-    return await _request(means, caller, request, what, run.Roster(left), derived_from=run_id)
+    chosen = agents.Chosen(old.agent, old.agent_id)
+    return await _request(means, caller, request, what, chosen, run.Roster(left), derived_from=run_id)
 
 
 @needs(Permission.RUNS_WRITE)
@@ -139,6 +144,7 @@ async def _request(
     caller: Caller,
     request: Request,
     what: Start,
+    chosen: agents.Chosen,
     roster: run.Roster,
     *,
     derived_from: str | None,
@@ -157,7 +163,8 @@ async def _request(
         number = await connection.fetchval(statement("take_run_number"), caller.team)
         command = run.Request(
             number=number,
-            agent=what.agent,
+            agent=chosen.agent,
+            agent_id=chosen.id,
             trials=what.trials,
             roster=digest,
             evaluations=len(roster.members),
@@ -244,6 +251,7 @@ def _now(run_id: str, state: run.Run, derived_from: str | None = None) -> RunNow
         status=state.status.value,
         agent=state.agent,
         agent_digest=state.agent_digest,
+        agent_id=state.agent_id,
         trials=state.trials,
         evaluations=state.evaluations,
         outcome=state.outcome,
