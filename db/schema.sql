@@ -725,6 +725,23 @@ CREATE TABLE scheduler.queued (
 );
 
 --
+-- Name: agent; Type: TABLE; Schema: seatrial; Owner: -
+--
+
+CREATE TABLE seatrial.agent (
+    id text NOT NULL COLLATE pg_catalog."C",
+    team text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    definition bytea NOT NULL,
+    digest bytea NOT NULL,
+    created_by text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT agent_check CHECK ((digest = sha256(definition))),
+    CONSTRAINT agent_id_check CHECK ((id ~ '^agt_[0-7][0-9a-hjkmnp-tv-z]{25}$'::text)),
+    CONSTRAINT agent_name_check CHECK (((name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text) AND (name !~ '^agt_'::text)))
+);
+
+--
 -- Name: api_key; Type: TABLE; Schema: seatrial; Owner: -
 --
 
@@ -858,7 +875,8 @@ CREATE TABLE views.evaluation (
     tally json,
     created_at timestamp with time zone NOT NULL,
     started_at timestamp with time zone,
-    ended_at timestamp with time zone
+    ended_at timestamp with time zone,
+    adopted bigint DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='60');
 
@@ -1005,7 +1023,9 @@ CREATE TABLE views.run (
     tally json,
     created_at timestamp with time zone NOT NULL,
     started_at timestamp with time zone,
-    ended_at timestamp with time zone
+    ended_at timestamp with time zone,
+    adopted bigint DEFAULT 0 NOT NULL,
+    agent_id text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50');
 
@@ -1120,7 +1140,7 @@ CREATE TABLE views.trial (
     rewards json,
     validity json,
     result json,
-    adopted boolean NOT NULL,
+    recovered boolean CONSTRAINT trial_adopted_not_null NOT NULL,
     failure json,
     failure_code text COLLATE pg_catalog."C",
     queued_at timestamp with time zone NOT NULL,
@@ -1128,7 +1148,8 @@ CREATE TABLE views.trial (
     started_at timestamp with time zone,
     retry_at timestamp with time zone,
     ended_at timestamp with time zone,
-    text_position bigint
+    text_position bigint,
+    adopted_from text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='60');
 
@@ -1271,6 +1292,20 @@ ALTER TABLE ONLY scheduler.lock
 
 ALTER TABLE ONLY scheduler.queued
     ADD CONSTRAINT queued_pkey PRIMARY KEY (trial_id);
+
+--
+-- Name: agent agent_pkey; Type: CONSTRAINT; Schema: seatrial; Owner: -
+--
+
+ALTER TABLE ONLY seatrial.agent
+    ADD CONSTRAINT agent_pkey PRIMARY KEY (id);
+
+--
+-- Name: agent agent_team_name_key; Type: CONSTRAINT; Schema: seatrial; Owner: -
+--
+
+ALTER TABLE ONLY seatrial.agent
+    ADD CONSTRAINT agent_team_name_key UNIQUE (team, name);
 
 --
 -- Name: api_key api_key_hash_key; Type: CONSTRAINT; Schema: seatrial; Owner: -
@@ -1531,6 +1566,12 @@ CREATE INDEX trial_run ON foreman.trial USING btree (run_id);
 CREATE INDEX queued_of_team ON scheduler.queued USING btree (team, priority DESC, "position");
 
 --
+-- Name: agent_of_team; Type: INDEX; Schema: seatrial; Owner: -
+--
+
+CREATE INDEX agent_of_team ON seatrial.agent USING btree (team, id);
+
+--
 -- Name: api_key_of_team; Type: INDEX; Schema: seatrial; Owner: -
 --
 
@@ -1589,6 +1630,12 @@ CREATE INDEX revision_task_id_position_idx ON views.revision USING btree (task_i
 --
 
 CREATE INDEX revision_team_position_idx ON views.revision USING btree (team, "position");
+
+--
+-- Name: run_team_agent_id_position_idx; Type: INDEX; Schema: views; Owner: -
+--
+
+CREATE INDEX run_team_agent_id_position_idx ON views.run USING btree (team, agent_id, "position") WHERE (agent_id IS NOT NULL);
 
 --
 -- Name: run_team_agent_name_position_idx; Type: INDEX; Schema: views; Owner: -
@@ -1673,6 +1720,13 @@ CREATE TRIGGER event_is_kept BEFORE DELETE ON eventlog.event FOR EACH ROW EXECUT
 --
 
 CREATE TRIGGER events_are_kept BEFORE TRUNCATE ON eventlog.event FOR EACH STATEMENT EXECUTE FUNCTION eventlog.refuse_change();
+
+--
+-- Name: agent agent_team_fkey; Type: FK CONSTRAINT; Schema: seatrial; Owner: -
+--
+
+ALTER TABLE ONLY seatrial.agent
+    ADD CONSTRAINT agent_team_fkey FOREIGN KEY (team) REFERENCES seatrial.team(id);
 
 --
 -- Name: api_key api_key_team_fkey; Type: FK CONSTRAINT; Schema: seatrial; Owner: -
@@ -1988,6 +2042,12 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.lock TO seatrial_app;
 --
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.queued TO seatrial_app;
+
+--
+-- Name: TABLE agent; Type: ACL; Schema: seatrial; Owner: -
+--
+
+GRANT SELECT,INSERT ON TABLE seatrial.agent TO seatrial_app;
 
 --
 -- Name: TABLE api_key; Type: ACL; Schema: seatrial; Owner: -

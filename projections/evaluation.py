@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from app.domain.events import EvaluationCompleted, EvaluationCreated, TrialQueued
-from projections.standing import ENDED, STATUS, Standing, moved, status_after
+from app.domain.events import EvaluationCompleted, EvaluationCreated, TrialAdopted, TrialQueued
+from projections.standing import ENDED, STATUS, Standing, adopting, moved, status_after
 from projections.table import Json, Table, json, plain
 from projections.view import Happened, Rows, View
 
@@ -53,7 +53,7 @@ def keys(table: Table[Any], batch: Sequence[Happened], rows: Rows) -> Iterable[s
         match one.event:
             case EvaluationCreated() | EvaluationCompleted():
                 found.add(one.recorded.stream)
-            case TrialQueued():
+            case TrialQueued() | TrialAdopted():
                 found.add(one.event.evaluation_id)
             case _:
                 pass
@@ -95,6 +95,8 @@ def apply(rows: Rows, happened: Happened) -> None:
                     ended_at=recorded.recorded_at,
                 ),
             )
+        case TrialAdopted():
+            rows.put(EVALUATION, adopting(rows.need(EVALUATION, event.evaluation_id)))
         case _ if (status := status_after(event)) is not None:
             _count(rows, happened, status)
         case _:

@@ -12,9 +12,10 @@ from app.domain.events import (
     RunCancelRequested,
     RunCompleted,
     RunRequested,
+    TrialAdopted,
     TrialQueued,
 )
-from projections.standing import ENDED, STATUS, Standing, moved, status_after
+from projections.standing import ENDED, STATUS, Standing, adopting, moved, status_after
 from projections.table import Json, Table, json, plain
 from projections.view import Happened, Rows, View
 
@@ -29,6 +30,7 @@ class Run(Standing, frozen=True, kw_only=True):
     agent: Json
     agent_name: str
     agent_digest: str
+    agent_id: str | None
     trials: int
     evaluations: int
     evaluations_created: int = 0
@@ -61,7 +63,7 @@ def keys(table: Table[Any], batch: Sequence[Happened], rows: Rows) -> Iterable[s
     found = {row.run_id for row in rows.all_of(OPEN)}
     for one in batch:
         match one.event:
-            case EvaluationCreated() | EvaluationCompleted() | TrialQueued():
+            case EvaluationCreated() | EvaluationCompleted() | TrialQueued() | TrialAdopted():
                 found.add(one.event.run_id)
             case RunRequested() | RunCancelRequested() | RunCompleted():
                 found.add(one.recorded.stream)
@@ -85,6 +87,7 @@ def apply(rows: Rows, happened: Happened) -> None:
                     agent=json(event.agent),
                     agent_name=plain(event.agent.name),
                     agent_digest=event.agent_digest,
+                    agent_id=event.agent_id,
                     trials=event.trials,
                     evaluations=event.evaluations,
                     roster=event.roster,
@@ -115,6 +118,8 @@ def apply(rows: Rows, happened: Happened) -> None:
         case EvaluationCompleted():
             run = rows.need(RUN, event.run_id)
             rows.put(RUN, msgspec.structs.replace(run, evaluations_completed=run.evaluations_completed + 1))
+        case TrialAdopted():
+            rows.put(RUN, adopting(rows.need(RUN, event.run_id)))
         case _ if (status := status_after(event)) is not None:
             _count(rows, happened, status)
         case _:

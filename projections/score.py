@@ -16,6 +16,7 @@ from app.domain.events import (
     EvaluationCreated,
     RunCompleted,
     RunRequested,
+    TrialAdopted,
     TrialCancelled,
     TrialErrored,
     TrialQueued,
@@ -66,7 +67,7 @@ def keys(table: Table[Any], batch: Sequence[Happened], rows: Rows) -> Iterable[s
         }
     found = {subject for row in rows.all_of(OPEN) for subject in (row.run_id, row.evaluation_id)}
     for one in batch:
-        if isinstance(one.event, TrialQueued):  # it may end within this batch
+        if isinstance(one.event, TrialQueued | TrialAdopted):  # it may end within this batch
             found |= {one.event.run_id, one.event.evaluation_id}
         elif isinstance(one.event, RunCompleted):
             found.add(one.recorded.stream)
@@ -94,6 +95,9 @@ def apply(rows: Rows, happened: Happened) -> None:
                 id=recorded.stream, team=recorded.team, run_id=event.run_id, evaluation_id=event.evaluation_id
             )
             rows.put(OPEN, trial)
+        case TrialAdopted():
+            for subject in (event.run_id, event.evaluation_id):
+                rows.put(SCORE, counted(rows.need(SCORE, subject), event))
         case TrialScored() | TrialErrored() | TrialCancelled():
             trial = rows.need(OPEN, recorded.stream)
             for subject in (trial.run_id, trial.evaluation_id):
@@ -115,7 +119,7 @@ def counted(score: Score, event: Event) -> Score:
             errored = msgspec.json.decode(score.errored, type=dict[str, int])
             errored[failure.fault] = errored.get(failure.fault, 0) + 1
             return msgspec.structs.replace(score, errored=json(errored))
-        case TrialScored(reward=reward):
+        case TrialScored(reward=reward) | TrialAdopted(reward=reward):
             value, scored = Decimal(reward), score.scored + 1
             total = EXACT.add(score.reward_sum, value)
             squares = EXACT.add(score.reward_squares, EXACT.multiply(value, value))
@@ -136,7 +140,16 @@ def counted(score: Score, event: Event) -> Score:
 VIEW = View(
     name="score",
     tables=(OPEN, SCORE),
-    events=(RunRequested, RunCompleted, EvaluationCreated, TrialQueued, TrialScored, TrialErrored, TrialCancelled),
+    events=(
+        RunRequested,
+        RunCompleted,
+        EvaluationCreated,
+        TrialQueued,
+        TrialAdopted,
+        TrialScored,
+        TrialErrored,
+        TrialCancelled,
+    ),
     keys=keys,
     apply=apply,
 )

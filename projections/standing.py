@@ -5,6 +5,7 @@ import msgspec
 from app.domain.events import (
     ExecutionFailed,
     TrialAdmitted,
+    TrialAdopted,
     TrialCancelled,
     TrialErrored,
     TrialQueued,
@@ -15,6 +16,7 @@ from app.domain.registry import Event
 
 STATUS: dict[type[Event], str] = {
     TrialQueued: "queued",
+    TrialAdopted: "scored",
     TrialAdmitted: "admitted",
     TrialStarted: "running",
     ExecutionFailed: "admitted",
@@ -40,6 +42,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     scored: int = 0
     errored: int = 0
     cancelled: int = 0
+    adopted: int = 0
+    """Of those that scored: taken over from an earlier run."""
+
+
+def adopting[Row: Standing](row: Row) -> Row:
+    """One more trial began at its end: with the score of an earlier run's."""
+    return msgspec.structs.replace(row, scored=row.scored + 1, adopted=row.adopted + 1)
 
 
 def moved[Row: Standing](row: Row, before: str | None, after: str) -> Row:

@@ -1,6 +1,11 @@
-"""Trials: where each is, and how it ended."""
+"""Trials: where each is, and how it ended.
+
+A trial that adopted the score of another is shown as that one is (its rewards, its times, its executions), under its own id.
+"""
 
 import datetime
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -8,6 +13,7 @@ from app.domain.events import (
     ExecutionFailed,
     PhaseEntered,
     TrialAdmitted,
+    TrialAdopted,
     TrialCancelled,
     TrialCancelRequested,
     TrialErrored,
@@ -19,7 +25,7 @@ from app.domain.registry import Event
 from app.eventlog.model import Recorded
 from projections.standing import status_after
 from projections.table import Json, Table, json
-from projections.view import Happened, Rows, View, streams
+from projections.view import Happened, Rows, View
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +47,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     rewards: Json | None = None
     validity: Json | None = None
     result: Json | None = None
-    adopted: bool = False
+    recovered: bool = False
+    adopted_from: str | None = None
     failure: Json | None = None
     failure_code: str | None = None
     queued_at: datetime.datetime
@@ -53,6 +60,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TRIAL = Table("trial", Trial, ("id",))
+
+
+def keys(_table: Table[Any], batch: Sequence[Happened], _rows: Rows) -> Iterable[str]:
+    return {one.recorded.stream for one in batch} | {
+        one.event.adopted_from for one in batch if isinstance(one.event, TrialAdopted)
+    }
 
 
 def apply(rows: Rows, happened: Happened) -> None:
@@ -72,6 +85,21 @@ def apply(rows: Rows, happened: Happened) -> None:
                 queued_at=recorded.recorded_at,
             ),
         )
+        return
+    if isinstance(event, TrialAdopted):
+        ran = rows.need(TRIAL, event.adopted_from)
+        adopted = msgspec.structs.replace(
+            ran,
+            id=recorded.stream,
+            team=recorded.team,
+            position=recorded.position,
+            run_id=event.run_id,
+            evaluation_id=event.evaluation_id,
+            ordinal=event.ordinal,
+            cancel_requested=False,
+            adopted_from=event.adopted_from,
+        )
+        rows.put(TRIAL, adopted)
         return
     trial = _after(rows.need(TRIAL, recorded.stream), recorded, event)
     rows.put(TRIAL, msgspec.structs.replace(trial, status=status_after(event) or trial.status))
@@ -113,7 +141,7 @@ def _after(trial: Trial, recorded: Recorded, event: Event | None) -> Trial:
                 rewards=json(event.rewards),
                 validity=json(event.validity),
                 result=json(event.result),
-                adopted=event.adopted,
+                recovered=event.recovered,
                 failure=None if event.failure is None else json(event.failure),
                 failure_code=None if event.failure is None else event.failure.code,
                 ended_at=recorded.recorded_at,
@@ -148,6 +176,7 @@ VIEW = View(
     tables=(TRIAL,),
     events=(
         TrialQueued,
+        TrialAdopted,
         TrialAdmitted,
         TrialStarted,
         PhaseEntered,
@@ -157,6 +186,6 @@ VIEW = View(
         TrialErrored,
         TrialCancelled,
     ),
-    keys=streams,
+    keys=keys,
     apply=apply,
 )

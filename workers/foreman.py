@@ -1,6 +1,6 @@
 """The foreman: the only one that decides across streams.
 
-    run.requested       -> evaluation.created and trial.queued, a bounded number ahead
+    run.requested       -> evaluation.created and trial.queued, a bounded number ahead; trial.adopted, where a retry finds a score
     run.cancel_requested -> every open trial is cancelled or told to stop; nothing more is expanded
     the last trial ended -> evaluation.completed, and evidence is owed
     the last evaluation  -> run.completed
@@ -27,6 +27,7 @@ from app.domain.events import (
     RunCancelRequested,
     RunRequested,
     Tally,
+    TrialAdopted,
     TrialCancelled,
     TrialErrored,
     TrialScored,
@@ -37,12 +38,13 @@ from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
 from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer, NewWork, Recorded, Refusal, Unit
-from app.eventlog.read import read_stream
+from app.eventlog.read import read_stream, read_streams
 from app.settings import Settings
+from workers.expansion import Rejected, children, earlier_trials, wanted
 from workers.follower import Follower
 from workers.looper import Bell, repeat, together, until
 from workers.statements import statement
-from workers.streams import RUN, TRIAL, Contended, Extras, LeaseLost, act, fold
+from workers.streams import EVALUATION, RUN, TRIAL, Contended, Extras, LeaseLost, act, fold
 
 log = structlog.get_logger()
 
@@ -52,12 +54,8 @@ REJECTED_SECONDS = 0.05
 CANCEL_TRIES, CANCELS_AT_ONCE = 8, 64
 ROSTER = msgspec.json.Decoder(run.Roster)
 FOLLOWED = frozenset(
-    kind.type for kind in (RunRequested, RunCancelRequested, TrialScored, TrialErrored, TrialCancelled)
+    kind.type for kind in (RunRequested, RunCancelRequested, TrialAdopted, TrialScored, TrialErrored, TrialCancelled)
 )
-
-
-class Rejected(Exception):
-    """The log refused a unit that the tally called for: somebody else was faster. Roll back and look again."""
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
@@ -93,7 +91,7 @@ class Foreman:
                     )
                 case RunCancelRequested():
                     await connection.execute(statement("cancel_run"), one.stream)
-                case TrialScored():
+                case TrialAdopted() | TrialScored():
                     ends.append((one.stream, "scored", None))
                 case TrialErrored() as event:
                     ends.append((one.stream, "errored", event.failure.fault.value))
@@ -124,6 +122,7 @@ class Foreman:
                 rows = await connection.fetch(statement("complete_evaluations"), policy.EXPANSION_UNITS // 2)
                 if not rows:
                     return False
+                streams = await read_streams(connection, [row["id"] for row in rows])
                 units: list[Unit] = []
                 for row in rows:
                     tally = Tally(
@@ -132,19 +131,18 @@ class Foreman:
                         cancelled=row["cancelled"],
                         errored=msgspec.json.decode(row["errored"], type=dict[str, int]),
                     )
-                    state = evaluation.Evaluation(
-                        status=evaluation.Status.OPEN, run_id=row["run_id"], trials=row["trials"]
-                    )
-                    drafts = evaluation.decide(state, evaluation.Complete(tally=tally))
+                    recorded = streams[row["id"]]
+                    drafts = wanted(evaluation.decide(fold(EVALUATION, recorded), evaluation.Complete(tally=tally)))
                     meta = Meta(actor=NAME, correlation=row["run_id"])
-                    units.append(unit_of("evaluation", row["id"], row["team"], 1, _wanted(drafts), meta))
+                    if drafts:
+                        units.append(unit_of("evaluation", row["id"], row["team"], len(recorded), drafts, meta))
                     evidence_id = ids.derive("evidence", row["id"], 1)
                     owe = evidence.Owe(
                         evaluation_id=row["id"], run_id=row["run_id"], platform=_installation(self.house)
                     )
                     owed = evidence.decide(None, owe, self.house.clock.now())
                     work = (NewWork(id=evidence_id, kind="evidence", due_at=row["now"]),)
-                    units.append(unit_of("evidence", evidence_id, row["team"], 0, _wanted(owed), meta, work=work))
+                    units.append(unit_of("evidence", evidence_id, row["team"], 0, wanted(owed), meta, work=work))
                 await self._append(connection, units, made_already=True)
             await ring(connection)
         return True
@@ -164,12 +162,12 @@ class Foreman:
                     cancelled=row["cancelled"] + (row["evaluations"] - row["expanded"]) * row["trials"],
                     errored=msgspec.json.decode(row["errored"], type=dict[str, int]),
                 )
-                drafts = run.decide(fold(RUN, recorded), run.Complete(tally=tally, cancelled=tally.cancelled > 0))
+                complete = run.Complete(tally=tally, cancelled=tally.cancelled > 0)
                 off = (NewTimer(key=run.deadline_timer(row["id"]), due_at=None),)
-                if wanted := _wanted(drafts):
+                if drafts := wanted(run.decide(fold(RUN, recorded), complete)):
                     meta = Meta(actor=NAME, causation=str(recorded[-1].event_id), correlation=row["id"])
                     await self._append(
-                        connection, [unit_of("run", row["id"], row["team"], len(recorded), wanted, meta, timers=off)]
+                        connection, [unit_of("run", row["id"], row["team"], len(recorded), drafts, meta, timers=off)]
                     )
             await ring(connection)
         return True
@@ -194,9 +192,10 @@ class Foreman:
                 first = row["expanded"] + 1
                 ordinals = range(first, min(state.evaluations, row["expanded"] + count) + 1)
                 meta = Meta(actor=NAME, causation=str(recorded[0].event_id), correlation=row["id"])
+                earlier, now = await earlier_trials(connection, state, ordinals), self.house.clock.now()
                 units: list[Unit] = []
                 for ordinal in ordinals:
-                    units += _children(row["id"], row["team"], state, ordinal, members[ordinal - 1], meta)
+                    units += children(row["id"], row["team"], state, ordinal, members[ordinal - 1], earlier, meta, now)
                 evaluations = [unit.stream for unit in units if unit.category == "evaluation"]
                 trials = [unit.stream for unit in units if unit.category == "trial"]
                 owners = [evaluation_id for evaluation_id in evaluations for _ in range(state.trials)]
@@ -256,34 +255,9 @@ async def cancel_trial(house: House, trial_id: str, team: str, *, correlation: s
     raise Contended(trial_id)
 
 
-def _children(run_id: str, team: str, state: run.Run, ordinal: int, member: run.Member, meta: Meta) -> list[Unit]:
-    """One evaluation of a run and its trials, as units that open their streams."""
-    evaluation_id = ids.derive("evaluation", run_id, ordinal)
-    created = evaluation.decide(None, evaluation.Create(run_id=run_id, run=state, ordinal=ordinal, member=member))
-    units = [unit_of("evaluation", evaluation_id, team, 0, _wanted(created), meta)]
-    for number in range(1, state.trials + 1):
-        trial_id = ids.derive("trial", evaluation_id, number)
-        queued = trial.TrialQueued(
-            run_id=run_id,
-            evaluation_id=evaluation_id,
-            revision_id=member.revision_id,
-            ordinal=number,
-            priority=state.priority,
-        )
-        waiting = NewWork(id=trial_id, kind="trial", priority=state.priority)
-        units.append(unit_of("trial", trial_id, team, 0, (Draft(queued),), meta, work=(waiting,)))
-    return units
-
-
 def _installation(house: House) -> Installation:
     return Installation(
         version=metadata.version("seatrial"),
         instance=house.settings.instance,
         incarnation=str(house.incarnation),
     )
-
-
-def _wanted(drafts: tuple[Draft, ...] | Refused) -> tuple[Draft, ...]:
-    if isinstance(drafts, Refused):
-        raise Rejected(drafts.code)
-    return drafts

@@ -52,7 +52,7 @@ async def _end_trial(house: House, lost: Lost, message: str) -> None:
         record, key, digest = found
         final = record.outcome != "errored" or (record.failure is not None and record.failure.retry is Retry.NEVER)
         if final:
-            command = keeping.meaning(record, key, digest, adopted=True)
+            command = keeping.meaning(record, key, digest, recovered=True)
     await act(
         house, TRIAL, lost.work_id, lost.team, command,
         actor=ACTOR, correlation=state.run_id, extras=_given_back(lost, state.priority),

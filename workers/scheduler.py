@@ -7,19 +7,24 @@ is given away once, whoever asks.
 
 import asyncio
 
+import asyncpg
 import structlog
 
 from app.boot import House, open_house
-from app.domain.events import TrialAdmitted, TrialQueued
-from app.domain.registry import Draft, Meta, decode
+from app.domain import trial
+from app.domain.events import TrialQueued
+from app.domain.refusal import Refused
+from app.domain.registry import Meta, decode
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
 from app.eventlog.drafts import unit_of
-from app.eventlog.model import NewWork, Recorded
+from app.eventlog.model import NewWork, Recorded, Unit
+from app.eventlog.read import read_streams
 from app.settings import Settings
 from workers.follower import Follower
 from workers.looper import Bell, repeat, together
 from workers.statements import statement
+from workers.streams import TRIAL, fold
 
 log = structlog.get_logger()
 
@@ -78,24 +83,23 @@ class Scheduler:
                 if not picked:
                     return False
                 # Who is refused below has moved on (cancelled, or admitted by another): it waits no more either way.
-                await connection.execute(statement("leave_queue"), [row["trial_id"] for row in picked])
-                units = [
-                    unit_of(
-                        "trial",
-                        row["trial_id"],
-                        row["team"],
-                        1,  # after trial.queued
-                        (Draft(TrialAdmitted()),),
-                        Meta(actor=NAME, causation=str(row["event_id"]), correlation=row["run_id"]),
-                        lease=(row["trial_id"], 0),
-                        work=(NewWork(id=row["trial_id"], kind="trial", priority=row["priority"], due_at=row["now"]),),
-                    )
-                    for row in picked
-                ]
+                waiting = [row["trial_id"] for row in picked]
+                await connection.execute(statement("leave_queue"), waiting)
+                streams = await read_streams(connection, waiting)
+                units = [unit for row in picked if (unit := self._admission(row, streams[row["trial_id"]])) is not None]
                 outcomes = await append_direct(connection, units, self.house.incarnation)
             await ring(connection)
         log.debug("admitted", trials=sum(outcome.accepted for outcome in outcomes))
         return len(picked) == GROUP
+
+    def _admission(self, row: asyncpg.Record, recorded: list[Recorded]) -> Unit | None:
+        drafts = trial.decide(fold(TRIAL, recorded), trial.Admit(), row["now"])
+        if isinstance(drafts, Refused):
+            return None
+        due = NewWork(id=row["trial_id"], kind="trial", priority=row["priority"], due_at=row["now"])
+        meta = Meta(actor=NAME, causation=str(row["event_id"]), correlation=row["run_id"])
+        lease = (row["trial_id"], 0)
+        return unit_of("trial", row["trial_id"], row["team"], len(recorded), drafts, meta, lease=lease, work=(due,))
 
 
 def _decoded(one: Recorded) -> object:

@@ -57,13 +57,16 @@ def run(
     folders = [folder for one in what if Path(one).is_dir() for folder in packs.find(Path(one))]
     named = [one for one in what if not Path(one).is_dir()]
     for one in named:
-        if "/" in one and not one.startswith("tsk_") and one.count("/") != 1:
-            raise click.ClickException(f"there is no folder {one}")
-    client = connect(start=True)
-    status = show.Status()
+        if "/" in one or Path(one).exists():  # no task has such a name
+            raise click.ClickException(packs.missing(one))
+    client = connect(start=True, quiet=json_)
+    status = show.Status(quiet=json_)
     asked["tasks"] = [*_built(client, folders, status, quiet=json_), *named]
     started = time.monotonic()
-    made = client.post("/v1/runs", asked)
+    try:
+        made = client.post("/v1/runs", asked)
+    except ApiError as error:
+        raise _explained(client, error, asked["tasks"]) from error
     if detach:
         _accepted(client, made, json_=json_)
         return
@@ -115,9 +118,10 @@ class Follower:
         kind, subject, data = _type(event), event["subject"], event["data"]
         match kind:
             case "trial.queued":
-                several = self.made["evaluations"] > 1
-                prefix = f"{len(self._ordinals) // self.made['trials'] + 1}." if several else ""
-                self._ordinals[subject] = f"{prefix}{data['ordinal']}"
+                self._number(subject, data["ordinal"])
+            case "trial.adopted":
+                self._number(subject, data["ordinal"])
+                self._end(subject, f"adopted, scored {show.reward(data['reward'])}")
             case "trial.started":
                 self._running[subject] = "started"
             case "trial.phase_entered":
@@ -137,6 +141,11 @@ class Follower:
         if not self.quiet and self.ended < self.total:
             phases = sorted(dict.fromkeys(self._running.values(), 0))
             self.status.set(f"{self.ended}/{self.total} ended  {len(self._running)} running  {' '.join(phases)}")
+
+    def _number(self, subject: str, ordinal: int) -> None:
+        several = self.made["evaluations"] > 1
+        prefix = f"{len(self._ordinals) // self.made['trials'] + 1}." if several else ""
+        self._ordinals[subject] = f"{prefix}{ordinal}"
 
     def _end(self, subject: str, words: str) -> None:
         self._running.pop(subject, None)
@@ -165,25 +174,48 @@ def summary(run: dict[str, Any], seconds: float, evidence: str | None) -> str:
         parts.insert(2, "errored " + ", ".join(f"{count} ({fault})" for fault, count in sorted(errored.items())))
     if score.get("cancelled"):
         parts.insert(2, f"cancelled {score['cancelled']}")
+    if run["adopted"]:
+        parts.insert(-1, f"adopted {run['adopted']}, ran {sum(run['counts'].values()) - run['adopted']}")
     return "   ".join([*parts, *([f"evidence {evidence}"] if evidence else [])])
 
 
 def _built(client: Client, folders: list[Path], status: show.Status, *, quiet: bool) -> list[dict[str, str]]:
-    """Push every pack, then wait for all of them: they build side by side."""
+    """Push every pack, then wait for all of them. Raises ClickException when one of them cannot run."""
     started = time.monotonic()
-    pushed = [packs.push(client, folder) for folder in folders]
     made: list[dict[str, str]] = []
-    for revision in pushed:
-        known = revision["status"] == "ready"
-        ready = packs.build(client, revision, status)
-        took = "built before" if known else f"{time.monotonic() - started:.1f} s"
+    for one in packs.push_all(client, folders, status):
+        if one.error is not None:
+            if len(folders) == 1:
+                raise one.error
+            status.note(f"error: {one.folder}: {one.error.format_message()}")
+            continue
+        ready = one.revision
+        assert ready is not None
+        took = "built before" if one.known else f"{time.monotonic() - started:.1f} s"
         if not quiet:
-            several = f"{ready['task_name']}  " if len(pushed) > 1 else ""
+            several = f"{ready['task_name']}  " if len(folders) > 1 else ""
             status.say(f"build   {several}{show.short(ready['image']['digest'])}  {took}")
-            for warning in () if known or len(pushed) > 1 else ready["warnings"]:
-                status.say(f"  warning: {warning}")
+            status.warn(ready["warnings"])
         made.append({"task": ready["task_id"], "revision": ready["id"]})
+    if len(made) < len(folders):
+        refused = len(folders) - len(made)
+        raise click.ClickException(f"{refused} of {len(folders)} packs were refused, so nothing was run")
     return made
+
+
+def _explained(client: Client, error: ApiError, tasks: list[Any]) -> click.ClickException:
+    """A name that is no task may have been meant as a folder, or be misspelt."""
+    if error.code != "task_not_found":
+        return error
+    there = [str(one["name"]) for one in client.pages("/v1/tasks", limit=1000) if one["name"]]
+    lines: list[str] = []
+    for wrong in error.problem.get("errors") or ():
+        name = tasks[int(str(wrong["pointer"]).rpartition("/")[2])]
+        folders = [path.name for path in Path().iterdir() if (path / packs.TASK_FILE).is_file()]
+        near = packs.nearest(name, [*there, *folders])
+        hint = f"did you mean {near}?" if near else "`seatrial tasks list` says which there are"
+        lines.append(f"there is no folder {name} here, and no task of this name; {hint}")
+    return click.ClickException("\n  ".join(lines)) if lines else error
 
 
 def _accepted(client: Client, made: dict[str, Any], *, json_: bool) -> None:

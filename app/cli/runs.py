@@ -74,6 +74,8 @@ def show_(run: str, json_: bool) -> None:
             ("model", one["agent"].get("model")),
             ("score", f"{show.number(score.get('mean'))} (standard error {show.number(score.get('standard_error'))})"),
             ("coverage", f"{score.get('scored', 0)} of {one['trials'] * one['evaluations']} scored"),
+            ("retries", one["derived_from"]),
+            ("adopted", f"{one['adopted']} scored trials" if one["adopted"] else None),
             ("errored", score.get("errored") or None),
             ("created", show.when(one["created_at"])),
             ("took", show.took(one["created_at"], one["ended_at"])),
@@ -106,7 +108,7 @@ def _trials(evaluations: list[dict[str, Any]], trials: list[dict[str, Any]]) -> 
         [
             (
                 f"{ordinals.get(one['evaluation_id'], '?')}.{one['ordinal']}",
-                one["status"],
+                "adopted" if one["adopted_from"] else one["status"],
                 show.reward(one["reward"]),
                 str(one["executions"]),
                 show.took(one["started_at"], one["ended_at"]),
@@ -154,7 +156,7 @@ def cancel(run: str, json_: bool) -> None:
 @click.option("--detach", "-d", is_flag=True, help="Return when the run is accepted.")
 @show.as_json
 def retry(run: str, detach: bool, json_: bool) -> None:
-    """A new run of what an ended run left unscored."""
+    """Run again what an ended run left unscored, in a new run that adopts the scores that there are."""
     client = connect()
     made = client.post(f"/v1/runs/{segment(run)}/retry")
     if detach:

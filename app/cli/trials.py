@@ -31,6 +31,8 @@ def show_(trial: str, json_: bool) -> None:
             ("trial", one["id"]),
             ("run", one["run_id"]),
             ("status", one["status"]),
+            ("adopted from", one["adopted_from"]),
+            ("recovered", True if one["recovered"] else None),
             ("reward", show.reward(one["reward"]) if one["reward"] is not None else None),
             ("rewards", one["rewards"]),
             ("failure", show.failure(one["failure"]) if one["failure"] else None),

@@ -5,7 +5,6 @@ with `run.requested`. What the tasks become later changes nothing.
 """
 
 import datetime
-from collections.abc import Sequence
 
 import msgspec
 
@@ -35,7 +34,7 @@ from app.commands.refusals import CommandRefused, Kind, invalid, of_domain
 from app.commands.statements import statement
 from app.domain import run
 from app.domain.agents import Agent
-from app.domain.events import EvaluationCompleted, RunRequested
+from app.domain.events import RunRequested
 from app.domain.refusal import Refused
 from app.eventlog.connect import Connection
 from app.eventlog.drafts import unit_of
@@ -93,24 +92,21 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
 
 @needs(Permission.RUNS_WRITE)
 async def retry(means: Means, caller: Caller, run_id: str) -> Done[RunNow]:
-    """A new run of what the old one left unscored: the members with unscored trials, with as many trials as the worst of
-    them lacks, under the same name, labels, priority and deadline. The old run stays as it ended; the new one names it
-    (`derived_from`) and has its own evidence."""
+    """A new run of the same members, agent and number of trials, under the same name, labels, priority and deadline. The
+    foreman lets it adopt the trials that scored in the old one, and queues the others anew. The old run stays as it ended;
+    the new one names it (`derived_from`) and has its own evidence."""
     request = request_of(caller, "runs.retry", run_id)
     if (done := await earlier(means, caller, request, RunNow)) is not None:
         return done
     old = (await load(means, caller.team, run_id, run.evolve, "run")).state
     assert old is not None
-    if old.status is not run.Status.COMPLETED:
+    if old.tally is None:
         raise CommandRefused(Kind.CONFLICT, "run_not_completed", "the run still goes on; cancel it first, or wait")
-    members = await _roster(means, old.roster)
-    unscored = await _unscored(means, caller, run_id, old)
-    left = tuple(member for ordinal, member in enumerate(members, start=1) if unscored[ordinal])
-    if not left:
+    if old.tally.scored == old.tally.trials:
         raise CommandRefused(Kind.CONFLICT, "nothing_to_retry", "every trial of the run has scored")
-    what = await _asked(means, run_id, old, trials=max(unscored.values()))
+    what, roster = await _asked(means, run_id, old), await _roster(means, old.roster)
     chosen = agents.Chosen(old.agent, old.agent_id)
-    return await _request(means, caller, request, what, chosen, run.Roster(left), derived_from=run_id)
+    return await _request(means, caller, request, what, chosen, roster, derived_from=run_id)
 
 
 @needs(Permission.RUNS_WRITE)
@@ -207,7 +203,7 @@ def _deadline(run_id: str, now: datetime.datetime, seconds: int | None) -> tuple
     return (NewTimer(key=run.deadline_timer(run_id), due_at=now + datetime.timedelta(seconds=seconds)),)
 
 
-async def _asked(means: Means, run_id: str, old: run.Run, *, trials: int) -> Start:
+async def _asked(means: Means, run_id: str, old: run.Run) -> Start:
     """What the old run was asked to be. A name and labels that were erased are not brought back."""
     async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
         first = (await read_stream(connection, run_id, private=True))[0]
@@ -217,7 +213,7 @@ async def _asked(means: Means, run_id: str, old: run.Run, *, trials: int) -> Sta
     return Start(
         tasks=(),
         agent=old.agent,
-        trials=trials,
+        trials=old.trials,
         name=text.get("name"),
         labels=msgspec.json.decode(text.get("labels", "{}"), type=dict[str, str]),
         priority=old.priority,
@@ -225,23 +221,10 @@ async def _asked(means: Means, run_id: str, old: run.Run, *, trials: int) -> Sta
     )
 
 
-async def _roster(means: Means, digest: str) -> Sequence[run.Member]:
+async def _roster(means: Means, digest: str) -> run.Roster:
     async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
         encoded = await connection.fetchval(statement("find_roster"), bytes.fromhex(digest.removeprefix("sha256:")))
-    return msgspec.json.decode(encoded, type=run.Roster).members
-
-
-async def _unscored(means: Means, caller: Caller, run_id: str, old: run.Run) -> dict[int, int]:
-    """Trials without a score, by the ordinal of their evaluation. One that was never made lacks all of them."""
-    streams = {ids.derive("evaluation", run_id, ordinal): ordinal for ordinal in range(1, old.evaluations + 1)}
-    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
-        rows = await connection.fetch(statement("read_streams"), caller.team, list(streams))
-    unscored = dict.fromkeys(streams.values(), old.trials)
-    for row in rows:
-        happened = decoded(row["type"], row["schema_version"], row["data"])
-        if isinstance(happened, EvaluationCompleted):
-            unscored[streams[row["stream"]]] = old.trials - happened.tally.scored
-    return unscored
+    return msgspec.json.decode(encoded, type=run.Roster)
 
 
 def _now(run_id: str, state: run.Run, derived_from: str | None = None) -> RunNow:

@@ -137,7 +137,7 @@ class RunRequested(Event, frozen=True, kw_only=True):
     evaluations: int
     priority: int = 0
     derived_from: str | None = None
-    """The run that this one retries; its scored trials are adopted by reference."""
+    """The run that this one retries: it has the same roster, agent and trials, and adopts its scored trials by reference."""
     deadline_seconds: int | None = None
 
 
@@ -288,8 +288,30 @@ class TrialScored(Event, frozen=True, kw_only=True):
     result: Result
     failure: Failure | None = None
     """A failure that may still score (the agent used up its time, say)."""
-    adopted: bool = False
+    recovered: bool = False
     """Found complete in the object store by a later worker, after the one that ran it was lost."""
+
+
+@event("trial.adopted")
+class TrialAdopted(Event, frozen=True, kw_only=True):
+    """The score of a trial of an earlier run is taken over: the first and only event of a trial that did not run itself.
+
+    All else about the score is in the stream of the trial that ran.
+    """
+
+    run_id: str
+    evaluation_id: str
+    revision_id: str
+    ordinal: int
+    """1 to the evaluation's trials; it is that of the trial that ran."""
+    adopted_from: str
+    """The trial that ran, however many retries lie between."""
+    head_hash: str
+    """Hex: the hash of that trial's last event, its trial.scored. It covers the whole stream."""
+    execution_id: str
+    """Of that trial: the one that scored."""
+    reward: float
+    """The primary reward of that trial."""
 
 
 @event("trial.errored")

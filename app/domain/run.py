@@ -60,7 +60,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     roster: str
     evaluations: int
     priority: int
+    derived_from: str | None = None
+    """The run that it retries."""
     outcome: str | None = None
+    tally: Tally | None = None
+    """Once completed."""
 
 
 def evolve(state: Run | None, happened: Event) -> Run | None:
@@ -76,13 +80,16 @@ def evolve(state: Run | None, happened: Event) -> Run | None:
                 roster=happened.roster,
                 evaluations=happened.evaluations,
                 priority=happened.priority,
+                derived_from=happened.derived_from,
             )
         case _ if state is None:
             return state
         case RunCancelRequested():
             return msgspec.structs.replace(state, status=Status.CANCELLING)
         case RunCompleted():
-            return msgspec.structs.replace(state, status=Status.COMPLETED, outcome=happened.outcome)
+            return msgspec.structs.replace(
+                state, status=Status.COMPLETED, outcome=happened.outcome, tally=happened.tally
+            )
         case _:
             return state
 

@@ -4,6 +4,7 @@
                   ^          |
                   +----------+  an execution failed for a reason that is nobody's score, and another follows
 
+A trial of a retry may also begin at its end: scored, with the score of the same trial of an earlier run (adopted).
 The first end wins, and an ended trial never opens again.
 """
 
@@ -20,6 +21,7 @@ from app.domain.events import (
     PhaseEntered,
     Result,
     TrialAdmitted,
+    TrialAdopted,
     TrialCancelled,
     TrialCancelRequested,
     TrialErrored,
@@ -60,6 +62,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     """Why the latest execution failed, when it did."""
     cancel_requested: bool = False
+    reward: float | None = None
+    """The primary reward, once it has scored."""
+    adopted_from: str | None = None
+    """The trial of an earlier run that ran instead of this one."""
+    head_hash: str | None = None
+    """Hex: the hash of its last event, when adopted."""
 
 
 def evolve(state: Trial | None, happened: Event) -> Trial | None:
@@ -72,6 +80,18 @@ def evolve(state: Trial | None, happened: Event) -> Trial | None:
                 revision_id=happened.revision_id,
                 ordinal=happened.ordinal,
                 priority=happened.priority,
+            )
+        case TrialAdopted():
+            return Trial(
+                status=Status.SCORED,
+                run_id=happened.run_id,
+                evaluation_id=happened.evaluation_id,
+                revision_id=happened.revision_id,
+                ordinal=happened.ordinal,
+                execution_id=happened.execution_id,
+                reward=happened.reward,
+                adopted_from=happened.adopted_from,
+                head_hash=happened.head_hash,
             )
         case _ if state is None:
             return state
@@ -86,7 +106,9 @@ def evolve(state: Trial | None, happened: Event) -> Trial | None:
         case TrialCancelRequested():
             return msgspec.structs.replace(state, cancel_requested=True)
         case TrialScored():
-            return msgspec.structs.replace(state, status=Status.SCORED)
+            return msgspec.structs.replace(
+                state, status=Status.SCORED, execution_id=happened.execution_id, reward=happened.reward
+            )
         case TrialErrored():
             return msgspec.structs.replace(state, status=Status.ERRORED, failure=happened.failure)
         case TrialCancelled():
@@ -95,12 +117,24 @@ def evolve(state: Trial | None, happened: Event) -> Trial | None:
             return state
 
 
+class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+    """The trial of the same place in the run that is retried."""
+
+    trial_id: str
+    state: Trial
+    head_hash: str
+    """Hex: the hash of its last event."""
+
+
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial that a run calls for waits for its turn; or it adopts the score of an earlier one, if that has one."""
+
     run_id: str
     evaluation_id: str
     revision_id: str
     ordinal: int
     priority: int = 0
+    earlier: Earlier | None = None
 
 
 class Admit(msgspec.Struct, frozen=True):
@@ -125,7 +159,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     failure: Failure | None = None
     message: str | None = None
-    adopted: bool = False
+    recovered: bool = False
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +187,7 @@ Command = Queue | Admit | Start | EnterPhase | Score | Fail | Cancel | EndCancel
 
 def decide(state: Trial | None, command: Command, now: datetime.datetime) -> tuple[Draft, ...] | Refused:
     if isinstance(command, Queue):
-        return () if state is not None else (Draft(TrialQueued(**msgspec.structs.asdict(command))),)
+        return () if state is not None else (Draft(_made(command)),)  # made before: child ids are derived
     if state is None:
         return Refused("not_found", "there is no such trial")
     if state.status.ended:
@@ -196,6 +230,33 @@ def decide(state: Trial | None, command: Command, now: datetime.datetime) -> tup
             assert_never(command)
 
 
+def _made(command: Queue) -> TrialQueued | TrialAdopted:
+    match command.earlier:
+        case Earlier(
+            trial_id=trial_id,
+            head_hash=head_hash,
+            state=Trial(status=Status.SCORED, reward=float() as reward, execution_id=str() as execution_id) as ran,
+        ) if ran.revision_id == command.revision_id:
+            return TrialAdopted(
+                run_id=command.run_id,
+                evaluation_id=command.evaluation_id,
+                revision_id=command.revision_id,
+                ordinal=command.ordinal,
+                adopted_from=ran.adopted_from or trial_id,
+                head_hash=ran.head_hash or head_hash,
+                execution_id=execution_id,
+                reward=reward,
+            )
+        case _:
+            return TrialQueued(
+                run_id=command.run_id,
+                evaluation_id=command.evaluation_id,
+                revision_id=command.revision_id,
+                ordinal=command.ordinal,
+                priority=command.priority,
+            )
+
+
 def _score(state: Trial, command: Score) -> tuple[Draft, ...] | Refused:
     if command.failure is not None and not command.failure.scored:
         return Refused("not_a_score", f"a trial with {command.failure.code} has no score")
@@ -212,7 +273,7 @@ def _score(state: Trial, command: Score) -> tuple[Draft, ...] | Refused:
                 validity=command.validity,
                 result=command.result,
                 failure=command.failure,
-                adopted=command.adopted,
+                recovered=command.recovered,
             ),
             {"message": command.message} if command.message else None,
         ),

@@ -19,6 +19,14 @@ async def read_stream(
     return [_recorded(row) for row in await connection.fetch(statement(name), stream, after_version)]
 
 
+async def read_streams(connection: Connection, streams: list[str]) -> dict[str, list[Recorded]]:
+    """The events of each of `streams`, oldest first; one that there is not is left out."""
+    found: dict[str, list[Recorded]] = {}
+    for row in await connection.fetch(statement("read_streams"), streams):
+        found.setdefault(row["stream"], []).append(_recorded(row))
+    return found
+
+
 async def read_positions(connection: Connection, positions: list[int]) -> list[Recorded]:
     """The events at `positions`, in order of position. A position that never got an event is left out."""
     return [_recorded(row) for row in await connection.fetch(statement("read_positions"), positions)]

@@ -117,6 +117,11 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int
 
 
+class AgentName(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     number: int
@@ -128,11 +133,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """succeeded, failed or cancelled, when completed."""
     agent: Agent
     agent_digest: str
+    stored_agent: AgentName | None
+    """The stored agent that the run named; nothing when it said its agent outright."""
     trials: int
     """Per evaluation."""
     evaluations: int
     evaluations_completed: int
     counts: Counts
+    adopted: int
+    """Trials whose scores were taken over from earlier runs (`derived_from`); they are among the scored."""
     score: Score | None
     tally: Tally | None
     """As the run completed."""
@@ -165,6 +174,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """open or completed."""
     outcome: str | None
     counts: Counts
+    adopted: int
+    """Trials whose scores were taken over from an earlier run; they are among the scored."""
     score: Score | None
     tally: Tally | None
     created_at: datetime.datetime
@@ -192,7 +203,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     rewards: dict[str, float] | None
     validity: Validity | None
-    adopted: bool
+    recovered: bool
+    """Its result was found complete after the worker that ran it was lost."""
+    adopted_from: str | None
+    """The trial of an earlier run whose score a retry took over: that one ran, and what is told here is its story."""
     failure: Failure | None
     message: str | None
     queued_at: datetime.datetime
@@ -238,8 +252,21 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Artifact, ...]
 
 
-class AgentName(msgspec.Struct, frozen=True, kw_only=True):
+class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent under a name. Neither changes any more."""
+
+    id: str
     name: str
+    agent: Agent
+    agent_digest: str
+    created_by: str
+    created_at: datetime.datetime
+
+
+class Agents(Listed[StoredAgent], frozen=True, kw_only=True):
+    """A page of the stored agents, and the names of those that the harness ships."""
+
+    harness: tuple[str, ...]
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,7 +90,9 @@ class RunLog:
             yield message("end", {"url": url})
 
     async def _follow(self, place: Place, deadline: float) -> AsyncGenerator[bytes]:
-        selection = Selection(team=self.team, correlation=self.run_id, types=("trial.queued", "run.completed"))
+        selection = Selection(
+            team=self.team, correlation=self.run_id, types=("trial.queued", "trial.adopted", "run.completed")
+        )
         with self.hub.follow(selection) as follower:
             await wait_for(self.house.pool, VIEWS, follower.since, logs.VIEW_SECONDS)
             while True:

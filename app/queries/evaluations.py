@@ -42,6 +42,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     scored: int
     errored: int
     cancelled: int
+    adopted: int
+    """Of the scored: taken over from an earlier run."""
     tally: Tally | None
     created_at: datetime.datetime
     started_at: datetime.datetime | None

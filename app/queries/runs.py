@@ -21,6 +21,11 @@ VIEWS_OF_TASK = (*VIEWS, "evaluation")
 """What a page filtered by task reads."""
 
 
+class AgentName(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     position: int
@@ -31,6 +36,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """succeeded, failed or cancelled, when completed."""
     agent: Agent
     agent_digest: str
+    stored_agent: AgentName | None
+    """The one that was named, by the registry (seatrial.agent), which alone says what it is called."""
     trials: int
     """Per evaluation."""
     evaluations: int
@@ -48,6 +55,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     scored: int
     errored: int
     cancelled: int
+    adopted: int
+    """Of the scored: taken over from an earlier run."""
     tally: Tally | None
     """As the run completed; until then `score` tells."""
     created_at: datetime.datetime
@@ -66,11 +75,13 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None
     outcome: str | None = None
     agent: str | None = None
-    """The agent's name."""
+    """The name that the harness knows the agent by."""
     task_id: str | None = None
     """Runs that have an evaluation of it."""
     created_after: datetime.datetime | None = None
     created_before: datetime.datetime | None = None
+    agent_id: str | None = None
+    """The stored agent's."""
 
 
 async def page(

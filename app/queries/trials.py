@@ -40,7 +40,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     rewards: dict[str, float] | None
     validity: Validity | None
     result: Result | None
-    adopted: bool
+    recovered: bool
+    """Its result was found complete after the worker that ran it was lost."""
+    adopted_from: str | None
+    """The trial of an earlier run that ran, and whose score this is; all but ids, ordinal and position are as there."""
     failure: Failure | None
     """Of the latest execution."""
     queued_at: datetime.datetime

@@ -129,7 +129,7 @@ def _of_trial(history: History, trial: str) -> list[str]:
                 running = None
             case TrialScored() as event:
                 ended += 1
-                if event.execution_id not in known or (event.execution_id != running and not event.adopted):
+                if event.execution_id not in known or (event.execution_id != running and not event.recovered):
                     found.append(f"{trial}: scored by an execution that did not run")
                 if f"/{event.execution_id}/" not in event.result.key:
                     found.append(f"{trial}: scored with the result of another execution")

@@ -46,12 +46,12 @@ def failed(execution: str, number: int) -> ExecutionFailed:
     return ExecutionFailed(execution_id=execution, execution=number, failure=LOST, retry_at=NOW)
 
 
-def scored(execution: str, *, adopted: bool = False, result_of: str | None = None) -> TrialScored:
+def scored(execution: str, *, recovered: bool = False, result_of: str | None = None) -> TrialScored:
     key = f"executions/{result_of or execution}/result.json"
     result = Result(key=key, digest=DIGEST, harness="0", harness_digest=DIGEST)
     return TrialScored(
         execution_id=execution, execution=1, reward=1.0, rewards={"reward": 1.0}, validity=VALID, result=result,
-        adopted=adopted,
+        recovered=recovered,
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ GOOD: tuple[tuple[str, Event], ...] = (
     ("trl-1", scored("exe-1")),
     ("trl-2", failed("exe-2", 1)),
     ("trl-2", started("exe-2b", 2)),
-    ("trl-2", scored("exe-2", adopted=True)),
+    ("trl-2", scored("exe-2", recovered=True)),
     ("trl-3", TrialErrored(failure=LOST, executions=1, execution_id="exe-3")),
     ("evl", EvaluationCompleted(run_id="run", outcome="succeeded", tally=TALLY)),
     ("evd", EvidenceOwed(evaluation_id="evl", run_id="run")),
@@ -140,7 +140,7 @@ WRONG = Tally(trials=3, scored=3)
         (before("trl-1", TrialScored, started("exe-1b", 2)), "trl-1: execution 2 began while another ran"),
         (instead("trl-2", ExecutionFailed, failed("exe-9", 1)), "trl-2: an execution failed that did not run"),
         (instead("trl-2", TrialScored, scored("exe-2")), "trl-2: scored by an execution that did not run"),
-        (instead("trl-2", TrialScored, scored("exe-1", adopted=True)), "trl-2: scored by an execution that did not run"),
+        (instead("trl-2", TrialScored, scored("exe-1", recovered=True)), "trl-2: scored by an execution that did not run"),
         (instead("trl-1", TrialScored, scored("exe-1", result_of="exe-2")), "trl-1: scored with the result of another"),
         (instead("trl-1", TrialScored, scored("exe-1", result_of="exe-2")), "the result executions/exe-2/result.json counts 2"),
         (instead("evl", EvaluationCompleted, EvaluationCompleted(run_id="run", outcome="succeeded", tally=WRONG)), "evl: says"),

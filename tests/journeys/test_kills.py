@@ -117,7 +117,7 @@ async def test_a_complete_result_is_adopted_and_not_run_again(system: System, sl
     assert len(history.executions(trial)) == 1
     end = history.end(trial)
     assert isinstance(end, TrialScored)
-    assert end.adopted
+    assert end.recovered
     assert end.execution_id == started.execution_id
 
 

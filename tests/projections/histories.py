@@ -228,7 +228,7 @@ class World:
                     result=result,
                     failure=self.random.choice([None, failures.failure("agent.timed_out")]),
                     message=self.random.choice([None, "slow"]),
-                    adopted=self.random.random() < 0.2,
+                    recovered=self.random.random() < 0.2,
                 )
                 if state.status != "running" and self.random.random() < 0.9:
                     command = trial.Start(execution_id=self.new("execution"), worker="wrk_d", epoch=1)

@@ -135,7 +135,7 @@ async def test_a_result_that_was_complete_when_its_worker_died_is_adopted(
     await sweep(keeper, clock, 2 * LEASE_SECONDS)
     [*_, scored] = await rig.events_of(house, trial_id)
     assert scored.type == "trial.scored"
-    assert (scored.reward, scored.adopted, scored.execution_id) == (0.25, True, execution_id)  # type: ignore[attr-defined]
+    assert (scored.reward, scored.recovered, scored.execution_id) == (0.25, True, execution_id)  # type: ignore[attr-defined]
     row = await rig.row_of(house, trial_id)
     assert (row["owner"], row["due_at"]) == (None, None)
 

@@ -128,7 +128,7 @@ async def test_a_trial_is_run_scored_and_stored(house: House, dispatcher: Dispat
     events = await rig.events_of(house, one.work_id)
     scored = events[-1]
     assert isinstance(scored, TrialScored)
-    assert (scored.reward, scored.execution, scored.adopted) == (1.0, 1, False)
+    assert (scored.reward, scored.execution, scored.recovered) == (1.0, 1, False)
     assert scored.validity.digests_pinned
     assert (scored.validity.egress, scored.validity.unenforced) == ("public", ("private_addresses",))
     entered = [event.phase for event in events if isinstance(event, PhaseEntered)]

@@ -151,7 +151,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def meaning(
-    record: ExecutionRecord, key: str, digest: str, *, adopted: bool = False
+    record: ExecutionRecord, key: str, digest: str, *, recovered: bool = False
 ) -> trial.Score | trial.Fail | trial.EndCancelled:
     """The command that a stored record means for its trial."""
     result = Result(
@@ -171,7 +171,7 @@ def meaning(
             result=result,
             failure=record.failure,
             message=record.message,
-            adopted=adopted,
+            recovered=recovered,
         )
     failed = record.failure or failure(UNKNOWN)
     return trial.Fail(failure=failed, message=record.message or "", execution_id=record.execution_id, result=result)

@@ -131,7 +131,7 @@ async def owner_of_trial(house: House, caller: Caller, trial_id: str) -> logs.Ow
     executions = await trials.executions_of(house.pool, caller.team, trial_id)
     return logs.Owner(
         kind="trial",
-        id=trial.id,
+        id=trial.adopted_from or trial.id,  # what it said when it ran
         team=caller.team,
         archives=tuple(keys.execution(one.id, LOG) for one in (executions.item if executions else ())),
         ended=trial.status in ("scored", "errored", "cancelled"),
