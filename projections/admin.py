@@ -1,7 +1,7 @@
-"""`seatrial admin projections status | rebuild NAME | verify NAME`: for operators, on the database itself.
+"""`seatrial admin projections status | rebuild NAME… | verify NAME…`: for operators, on the database itself.
 
-Found by the entry-point group `seatrial.admin`, because the command line may not import this package. NAME is a view, or
-`all`. Exit codes: 0 all is well, 1 a view is halted or differs from the log, 2 it could not be done.
+Found by the entry-point group `seatrial.admin`, because the command line may not import this package. NAME is a view;
+`--all`, or the name `all`, means every view. However many they are, the log is read once. Exit codes: 0 all is well, 1 a view is halted or differs from the log, 2 it could not be done.
 """
 
 import argparse
@@ -55,17 +55,22 @@ def command(settings: Settings, argv: list[str], out: TextIO = sys.stdout) -> in
     what = parser.add_subparsers(dest="what", required=True)
     parsers = [what.add_parser("status", help="how far each view is, and which are halted")]
     for name, text in (
-        ("rebuild", "make a view again from the log while it is served"),
-        ("verify", "compare a view with the log, row by row"),
+        ("rebuild", "make views again from the log while they are served"),
+        ("verify", "compare views with the log, row by row"),
     ):
         parsers.append(what.add_parser(name, help=text))
-        parsers[-1].add_argument("view", choices=[*VIEWS, "all"])
+        parsers[-1].add_argument("views", nargs="*", metavar="NAME", help=f"of {', '.join(VIEWS)}")
+        parsers[-1].add_argument("--all", action="store_true", help="every view")
     for one in parsers:  # before or after the word; suppressed, so that one does not undo the other
         one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as refused:
         return NOT_DONE if refused.code else WELL
+    wanted = list[View]() if arguments.what == "status" else _wanted(arguments.views, every=arguments.all)
+    if wanted is None:
+        out.write(f"name views, of {', '.join(VIEWS)}, or --all\n")
+        return NOT_DONE
     url = _database_url(settings)
     if url is None:
         out.write("no database: start `seatrial up`, or set SEATRIAL_DATABASE_URL\n")
@@ -73,12 +78,8 @@ def command(settings: Settings, argv: list[str], out: TextIO = sys.stdout) -> in
     try:
         if arguments.what == "status":
             return asyncio.run(_status(url, as_json=arguments.json, out=out))
-        wanted = list(VIEWS.values()) if arguments.view == "all" else [VIEWS[arguments.view]]
         act = _rebuild if arguments.what == "rebuild" else _verify
-        return max(asyncio.run(act(url, view, as_json=arguments.json, out=out)) for view in wanted)
-    except Poison as poison:
-        out.write(f"{poison} ({poison.recorded.stream}): {Poison.__doc__}\n")
-        return UNWELL
+        return asyncio.run(act(url, wanted, as_json=arguments.json, out=out))
     except (Busy, Unswappable) as error:
         out.write(f"{error}\n")
         return NOT_DONE
@@ -127,25 +128,45 @@ async def _status(url: str, *, as_json: bool, out: TextIO) -> int:
     return UNWELL if any(one.halted for one in status.views) else WELL
 
 
-async def _rebuild(url: str, view: View, *, as_json: bool, out: TextIO) -> int:
-    built = await rebuild(url, view)
-    if as_json:
-        out.write(msgspec.json.encode(built).decode() + "\n")
-    else:
-        out.write(f"{view.name}: rebuilt from {built.events} events up to {built.position} in {built.seconds:.1f} s\n")
-    return WELL
+def _wanted(names: list[str], *, every: bool) -> list[View] | None:
+    """The views that are meant, in the order of the catalogue; None when that is not clear."""
+    if every or names == ["all"]:
+        return list(VIEWS.values())
+    if not names or not VIEWS.keys() >= set(names):
+        return None
+    return [view for name, view in VIEWS.items() if name in names]
 
 
-async def _verify(url: str, view: View, *, as_json: bool, out: TextIO) -> int:
-    found = await verify(url, view)
-    if as_json:
-        out.write(msgspec.json.encode(found).decode() + "\n")
-    else:
+async def _rebuild(url: str, views: list[View], *, as_json: bool, out: TextIO) -> int:
+    built = await rebuild(url, views)
+    for one in built:
+        if as_json:
+            out.write(msgspec.json.encode(one).decode() + "\n")
+        elif one.halted is not None:
+            out.write(f"{one.view}: left as it was: {_held(one.halted)}\n")
+        else:
+            out.write(f"{one.view}: rebuilt from {one.events} events up to {one.position} in {one.seconds:.1f} s\n")
+    return UNWELL if any(one.halted for one in built) else WELL
+
+
+async def _verify(url: str, views: list[View], *, as_json: bool, out: TextIO) -> int:
+    verified = await verify(url, views)
+    for found in verified:
+        if as_json:
+            out.write(msgspec.json.encode(found).decode() + "\n")
+            continue
+        if found.halted is not None:
+            out.write(f"{found.view}: not compared: {_held(found.halted)}\n")
+            continue
         verdict = "equal to the log" if not found.different else f"{found.different} rows differ from the log"
-        out.write(f"{view.name}: {found.rows} rows up to {found.position}, {verdict}\n")
+        out.write(f"{found.view}: {found.rows} rows up to {found.position}, {verdict}\n")
         for difference in found.first:
             out.write(f"  {_told(difference)}\n")
-    return UNWELL if found.different else WELL
+    return UNWELL if any(found.different or found.halted for found in verified) else WELL
+
+
+def _held(halt: Halt) -> str:
+    return f"{halt.error_code}: {halt.type} at position {halt.position} ({halt.stream}): {Poison.__doc__}"
 
 
 def _told(difference: Difference) -> str:

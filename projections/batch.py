@@ -6,14 +6,16 @@ the event and halts there, visibly. No view ever skips.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import asyncpg
 
 from app.eventlog.connect import Connection
 from projections import ledger
 from projections.ledger import Halt
-from projections.table import VIEWS
+from projections.shelf import copy
+from projections.table import VIEWS, Table
 from projections.view import Happened, Poison, Rows, View, fold
 
 UNSTORABLE = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
@@ -48,30 +50,55 @@ async def write(
         for view, position in believed.items():
             behind = batch[0].recorded.position <= position
             news = [one for one in batch if one.recorded.position > position] if behind else batch
-            await fold_into(connection, view, news, VIEWS)
+            await fold_into(Tables(connection, VIEWS), view, news)
 
 
-async def fold_into(connection: Connection, view: View, batch: Sequence[Happened], schema: str) -> None:
-    """Load what the events touch, fold them, store what changed. In the caller's transaction. Raises Poison."""
+class Store(Protocol):
+    """Where a fold finds its rows and leaves them: the tables themselves, or a shelf before them (shelf.py)."""
+
+    async def load(self, table: Table[Any], keys: Collection[str]) -> Iterable[Any]:
+        """The rows whose first key column is one of `keys`."""
+        ...
+
+    async def keep(self, table: Table[Any], changed: Sequence[Any], removed: Sequence[str]) -> None:
+        """Rows as they are now, and keys of those that are gone."""
+        ...
+
+
+class Tables:
+    """The tables of a schema, in the caller's transaction."""
+
+    def __init__(self, connection: Connection, schema: str) -> None:
+        self._connection, self._schema = connection, schema
+
+    async def load(self, table: Table[Any], keys: Collection[str]) -> Iterable[Any]:
+        found = await self._connection.fetch(table.load(self._schema), keys)
+        return [table.row(**record) for record in found]
+
+    async def keep(self, table: Table[Any], changed: Sequence[Any], removed: Sequence[str]) -> None:
+        if changed and table.only_grows:
+            await copy(self._connection, table, changed, self._schema)
+        elif changed:
+            await self._connection.execute(table.store(self._schema), *table.arrays(changed))
+        if removed:
+            await self._connection.execute(table.remove(self._schema), removed)
+
+
+async def fold_into(store: Store, view: View, batch: Sequence[Happened]) -> None:
+    """Load what the events touch, fold them, store what changed: each row once a batch. Raises Poison, and then nothing
+    of the batch is stored."""
     concerned = view.concerning(batch)
     if not concerned:
         return
     rows = Rows()
     for table in view.tables:
         if keys := list(view.keys(table, concerned, rows)):
-            found = await connection.fetch(table.load(schema), keys)
-            rows.loaded(table, [table.row(**record) for record in found])
+            rows.loaded(table, await store.load(table, keys))
     fold(view, rows, concerned)
     for table in view.tables:
         changed, removed = rows.changed(table)
-        if changed and table.only_grows:
-            await connection.copy_records_to_table(
-                table.name, schema_name=schema, columns=table.columns, records=table.records(changed)
-            )
-        elif changed:
-            await connection.execute(table.store(schema), *table.arrays(changed))
-        if removed:
-            await connection.execute(table.remove(schema), removed)
+        if changed or removed:
+            await store.keep(table, changed, removed)
 
 
 async def _alone(

@@ -57,9 +57,11 @@ async def move(connection: Connection, believed: Mapping[View, int], position: i
         raise Overtaken(Overtaken.__doc__)
 
 
-async def hold(connection: Connection, view: View) -> int:
-    """Where the view is; it stays there until the caller's transaction ends."""
-    return await connection.fetchval(statement("lock_checkpoint"), view.checkpoint) or 0
+async def hold(connection: Connection, views: Iterable[View]) -> dict[View, int]:
+    """Where the views are; they stay there until the caller's transaction ends."""
+    by_name = {view.checkpoint: view for view in views}
+    rows = await connection.fetch(statement("lock_checkpoints"), list(by_name))
+    return {by_name[row["name"]]: row["position"] for row in rows}
 
 
 async def put(connection: Connection, view: View, position: int) -> None:

@@ -1,19 +1,20 @@
-"""Compare a view with what the log says, row by row, while it is served and moves on.
+"""Compare views with what the log says, row by row, while they are served and move on.
 
-The served rows are read in one snapshot, at the position that the checkpoint has in it; the view is folded aside to that
-very position; then both are walked in the order of their keys.
+The served rows are read in one snapshot, at the positions that the checkpoints have in it; the views are folded aside to
+these very positions, from one reading of the log; then both sides are walked in the order of their keys.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from app.eventlog.connect import Connection, connect
-from projections.aside import MANY, Aside, aside
+from projections import ledger
+from projections.aside import MANY, USUAL, Aside, Portions, aside
+from projections.ledger import Halt
 from projections.projector import ROLE
-from projections.statements import statement
 from projections.table import ASIDE, VIEWS, Table
 from projections.view import View
 
@@ -39,35 +40,54 @@ class Verified(msgspec.Struct, frozen=True):
     different: int
     first: tuple[Difference, ...]
     """At most SHOWN of them."""
+    halted: Halt | None = None
+    """The event that the view cannot fold, although it has passed it: nothing was compared."""
 
 
-async def verify(url: str, view: View) -> Verified:
-    """Raises Poison when the log holds an event that the view cannot fold, and Busy."""
-    async with aside(url, view) as built:
-        while await built.fold_up_to(await built.live()) > MANY:
+async def verify(url: str, views: Sequence[View], *, portions: Portions = USUAL) -> list[Verified]:
+    """Those that are together, as all are but a halted or a new one, are folded from one reading of the log; each other
+    one from its own. Raises Busy."""
+    connection = await connect(url, role=ROLE, command_seconds=600)
+    try:
+        positions = await ledger.read_positions(connection, views)
+    finally:
+        connection.terminate()
+    furthest = max(positions.values(), default=0)
+    together = [view for view in views if furthest - positions.get(view, 0) <= MANY]
+    found = dict[View, Verified]()
+    for group in [together, *([view] for view in views if view not in together)]:
+        if group:
+            found |= await _verify(url, group, portions)
+    return [found[view] for view in views]
+
+
+async def _verify(url: str, views: Sequence[View], portions: Portions) -> dict[View, Verified]:
+    async with aside(url, views, portions=portions) as built:
+        while await built.fold_up_to(await built.least()) > MANY:
             pass
+        await built.write()
         served = await connect(url, role=ROLE, command_seconds=600)
         try:
             async with served.transaction(isolation="repeatable_read", readonly=True):
-                # Locked first: a table that is swapped after the snapshot would not be seen as it was.
-                locked = ", ".join(f"{VIEWS}.{table.name}" for table in view.tables)
-                await served.execute(f"lock table {locked} in access share mode")
-                await served.execute("set local idle_in_transaction_session_timeout = 0")
-                position = await _position(served, view)
-                await built.fold_up_to(position)
-                return await compare(served, built, position)
+                positions = await ledger.read_positions(served, views)
+                found = dict[View, Verified]()
+                for view in sorted(views, key=lambda one: positions.get(one, 0)):
+                    position = positions.get(view, 0)
+                    await built.fold_up_to(position)
+                    await built.write()
+                    if (halt := built.halted.get(view)) is not None:
+                        found[view] = Verified(view.name, position, 0, 0, (), halt)
+                    else:
+                        found[view] = await compare(served, built, view, position)
+                        built.views.remove(view)
+                return found
         finally:
             served.terminate()
 
 
-async def _position(connection: Connection, view: View) -> int:
-    rows = await connection.fetch(statement("read_checkpoints"), [view.checkpoint])
-    return rows[0]["position"] if rows else 0
-
-
-async def compare(served: Connection, built: Aside, position: int) -> Verified:
+async def compare(served: Connection, built: Aside, view: View, position: int) -> Verified:
     rows, different, first = 0, 0, list[Difference]()
-    for table in built.view.tables:
+    for table in view.tables:
         async with built.connection.transaction():
             async for is_row, difference in _walk(table, served, built.connection):
                 rows += is_row
@@ -75,7 +95,7 @@ async def compare(served: Connection, built: Aside, position: int) -> Verified:
                     different += 1
                     if len(first) < SHOWN:
                         first.append(difference)
-    return Verified(built.view.name, position, rows, different, tuple(first))
+    return Verified(view.name, position, rows, different, tuple(first))
 
 
 async def _walk(
@@ -94,6 +114,9 @@ async def _walk(
         elif mine is None or (here is not None and there is not None and there < here):
             yield True, Difference(table.name, there or (), "missing")
             theirs = await anext(right, None)
+        elif mine == theirs:  # as most are
+            yield True, None
+            mine, theirs = await anext(left, None), await anext(right, None)
         else:
             columns = {
                 name: (mine[f"{name}_text"], theirs[f"{name}_text"])

@@ -33,10 +33,10 @@ class Happened(msgspec.Struct, frozen=True):
 class Poison(Exception):
     """A view cannot fold this event: it halts before it. Upgrade this process, or repair the cause and rebuild."""
 
-    def __init__(self, index: int, happened: Happened, code: str) -> None:
+    def __init__(self, view: str, index: int, happened: Happened, code: str) -> None:
         recorded = happened.recorded
         super().__init__(f"{code}: {recorded.type} at position {recorded.position}")
-        self.index, self.recorded, self.code = index, recorded, code
+        self.view, self.index, self.recorded, self.code = view, index, recorded, code
 
 
 class Rows:
@@ -131,13 +131,13 @@ def fold(view: View, rows: Rows, batch: Sequence[Happened]) -> None:
     """Apply events that all concern the view. Raises Poison, with its index in the batch; `rows` is then of no use."""
     for index, happened in enumerate(batch):
         if happened.event is None and view.events:
-            raise Poison(index, happened, happened.error or "unknown_event")
+            raise Poison(view.name, index, happened, happened.error or "unknown_event")
         try:
             view.apply(rows, happened)
         except Inconsistent as error:
-            raise Poison(index, happened, "inconsistent") from error
+            raise Poison(view.name, index, happened, "inconsistent") from error
         except msgspec.MsgspecError as error:
-            raise Poison(index, happened, "event_malformed") from error
+            raise Poison(view.name, index, happened, "event_malformed") from error
 
 
 def streams(_table: Table[Any], batch: Sequence[Happened], _rows: Rows) -> Iterable[str]:

@@ -88,7 +88,8 @@ async def _bus(system: System, recorded: list[Recorded], forgotten: frozenset[st
         js = client.jetstream()
 
         async def there() -> bool:
-            return (await js.stream_info("EVENTS")).state.messages >= len(wanted) + len(forgotten)
+            last = (await js.get_last_msg("EVENTS", subjects.EVENTS)).headers or {}
+            return last.get(MESSAGE_ID) == wanted[-1][1]
 
         await eventually(there, 60, "the relay has sent everything")
         told: list[tuple[int, str]] = []
@@ -119,9 +120,10 @@ async def _views(system: System) -> list[str]:
 
     await eventually(caught_up, 60, "the views have seen everything")
     found: list[str] = []
-    for view in VIEWS.values():
-        verified = await verify(url, view)
-        found += [f"the view {view.name} differs from its rebuild: {one}" for one in verified.first]
+    for verified in await verify(url, list(VIEWS.values())):
+        found += [f"the view {verified.view} differs from its rebuild: {one}" for one in verified.first]
+        if verified.halted is not None:
+            found.append(f"the view {verified.view} cannot be made again: {verified.halted}")
     return found
 
 
