@@ -243,8 +243,9 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def connect(*, start: bool = False) -> Client:
-    """The server of the settings, or the one of this machine. `start`: start that one when none runs."""
+def connect(*, start: bool = False, quiet: bool = False) -> Client:
+    """The server of the settings, or the one of this machine. `start`: start that one when none runs, and say so (`quiet`:
+    beside what is printed for programs)."""
     try:
         values = settings_module.load()
     except settings_module.SettingsInvalid as error:
@@ -253,10 +254,10 @@ def connect(*, start: bool = False) -> Client:
         if not values.api_key:
             raise click.ClickException("SEATRIAL_API_URL is set; set SEATRIAL_API_KEY (or SEATRIAL_API_KEY_FILE) too")
         return Client(values.api_url, values.api_key)
-    return _local(values, start=start)
+    return _local(values, start=start, quiet=quiet)
 
 
-def _local(values: Settings, *, start: bool) -> Client:
+def _local(values: Settings, *, start: bool, quiet: bool) -> Client:
     from app.local import state
 
     running = state.load(values.home_path)
@@ -265,7 +266,7 @@ def _local(values: Settings, *, start: bool) -> Client:
             raise click.ClickException("no server runs on this machine; start one with `seatrial up --detach`")
         from app.cli.machine import start_detached
 
-        start_detached(values)
+        start_detached(values, quiet=quiet)
         running = state.load(values.home_path)
     try:
         key = values.api_key or state.key_file(values.home_path).read_text().strip()

@@ -29,15 +29,15 @@ def status(json_: bool) -> None:
     sys.exit(_local(["status", *(["--json"] if json_ else [])]))
 
 
-def start_detached(values: Settings) -> None:
-    """Start a server that outlives this command, saying what is done. Raises ClickException with the remedy."""
+def start_detached(values: Settings, *, quiet: bool = False) -> None:
+    """Start a server that outlives this command, saying what is done (`quiet`: on stderr). Raises ClickException with the remedy."""
     from app.local.engine import confirm
     from app.local.errors import AlreadyRunning, LocalError
-    from app.local.report import Report, to_terminal
+    from app.local.report import Report, to_stderr, to_terminal
     from app.local.up import up_detached
 
     try:
-        up_detached(values, Report(to_terminal), ask=confirm if sys.stdin.isatty() else None)
+        up_detached(values, Report(to_stderr if quiet else to_terminal), ask=confirm if sys.stdin.isatty() else None)
     except AlreadyRunning:
         pass
     except LocalError as error:

@@ -82,10 +82,10 @@ def took(begin: str | None, end: str | None) -> str:
 
 
 class Status:
-    """One line that is written over on a terminal, and not written at all without one."""
+    """One line that is written over on a terminal, and not written at all without one, nor where JSON is printed."""
 
-    def __init__(self) -> None:
-        self._live = sys.stdout.isatty()
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._live = sys.stdout.isatty() and not quiet
         self._shown = False
 
     def set(self, words: str) -> None:
@@ -102,6 +102,10 @@ class Status:
         """A line that stays, above the status."""
         self.clear()
         click.echo(style(words) if self._live else words)
+
+    def warn(self, warnings: Sequence[str]) -> None:
+        for one in warnings:
+            self.say(f"  warning: {one}")
 
     def note(self, words: str) -> None:
         """A line for people, beside what is printed for programs."""

@@ -22,20 +22,26 @@ def tasks() -> None:
 @click.option("--wait/--no-wait", default=True, help="Wait until it is built.")
 @show.as_json
 def push(folder: Path, name: str | None, wait: bool, json_: bool) -> None:
-    """Send a pack (or every pack right below FOLDER) and build it."""
+    """Send a pack (or every pack right below FOLDER) and build it. One that is refused stops no other; the exit code is then 1."""
     found = packs.find(folder)
     if name and len(found) > 1:
         raise click.ClickException(f"--name is for one pack; {folder} holds {len(found)}")
-    client, status = connect(start=True), show.Status()
-    for revision in [packs.push(client, one, name) for one in found]:
-        ready = packs.build(client, revision, status) if wait else revision
-        if json_:
-            show.line(ready)
-            continue
-        image = show.short(ready["image"]["digest"]) if ready["image"] else ready["status"]
-        status.say(f"{ready['task_name']}  {image}  {ready['id']}")
-        for warning in ready["warnings"]:
-            status.say(f"  warning: {warning}")
+    client, status = connect(start=True, quiet=json_), show.Status(quiet=json_)
+    refused = 0
+    for one in packs.push_all(client, found, status, name=name, wait=wait):
+        refused += one.error is not None
+        if json_ and one.revision is not None:
+            show.line(one.revision)
+        if one.error is not None:
+            where = f"{one.folder}: " if len(found) > 1 else ""
+            status.note(f"error: {where}{one.error.format_message()}")
+        elif not json_ and one.revision is not None:
+            image = show.short(one.revision["image"]["digest"]) if one.revision["image"] else one.revision["status"]
+            status.say(f"{one.revision['task_name']}  {image}  {one.revision['id']}")
+            status.warn(one.revision["warnings"])
+    if refused and len(found) > 1:
+        status.note(f"{refused} of {len(found)} packs were refused")
+    sys.exit(1 if refused else 0)
 
 
 @tasks.command("list")
@@ -97,25 +103,15 @@ def show_(task: str, json_: bool) -> None:
 @click.argument("folder", type=Folder)
 @show.as_json
 def lint(folder: Path, json_: bool) -> None:
-    """Check packs on this machine, without a server. Exit 1 when one cannot be used."""
-    from app.archives.folder import folder_listing
-    from app.domain.pack import PackInvalid
-    from app.domain.pack_lint import lint as lint_pack
-    from app.domain.pack_parse import parse
+    """Check packs on this machine, without a server: errors, warnings, and notes on what a score will be worth.
 
-    broken = False
-    for pack in packs.find(folder):
-        files = folder_listing(pack).paths
-        findings: list[tuple[str, str, str]] = []
-        try:
-            parsed = parse((pack / packs.TASK_FILE).read_text(), files)
-            findings = [("warning", one.field, one.message) for one in lint_pack(parsed, files)]
-        except PackInvalid as invalid:
-            broken = True
-            findings = [("error", one.field, one.message) for one in invalid.errors]
-        except UnicodeDecodeError:
-            broken = True
-            findings = [("error", "", "task.toml is not UTF-8")]
+    Exit 1 when one cannot be used.
+    """
+    broken = 0
+    found = packs.find(folder)
+    for pack in found:
+        findings = _findings(pack)
+        broken += any(level == "error" for level, _, _ in findings)
         for level, field, message in findings:
             if json_:
                 show.line({"pack": str(pack), "level": level, "field": field, "message": message})
@@ -123,4 +119,25 @@ def lint(folder: Path, json_: bool) -> None:
                 click.echo(f"{pack}: {level}: {field or packs.TASK_FILE}: {message}")
         if not findings and not json_:
             click.echo(f"{pack}: good")
+    if broken and len(found) > 1:
+        click.echo(f"{broken} of {len(found)} packs cannot be used", err=True)
     sys.exit(1 if broken else 0)
+
+
+def _findings(pack: Path) -> list[tuple[str, str, str]]:
+    """Level (error, warning, note), field and message of all that is to be said about a pack."""
+    from app.archives.folder import folder_listing
+    from app.domain.pack import PackInvalid
+    from app.domain.pack_lint import lint as lint_pack
+    from app.domain.pack_parse import parse
+
+    try:
+        files = folder_listing(pack).paths
+        parsed = parse((pack / packs.TASK_FILE).read_text(encoding="utf-8"), files)
+    except PackInvalid as invalid:
+        return [("error", one.field, one.message) for one in invalid.errors]
+    except UnicodeDecodeError:
+        return [("error", "", "is not UTF-8")]
+    except (OSError, ValueError) as error:  # a link, a name that no archive can have, a file that cannot be read
+        return [("error", str(pack), f"cannot be packed: {error}")]
+    return [(one.severity.value, one.field, one.message) for one in lint_pack(parsed, files)]

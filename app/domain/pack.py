@@ -47,12 +47,23 @@ class PackInvalid(ValueError):
         return all(error.code is ErrorCode.UNSUPPORTED for error in self.errors)
 
 
+class Severity(enum.StrEnum):
+    WARNING = "warning"
+    """Probably not meant: said whenever the pack is built."""
+    NOTE = "note"
+    """A choice, or a default that nobody chose, and what it comes to: said to whoever asks for it."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something that does not stop a pack, and that its author will want to know."""
 
     field: str
     code: str
     message: str
+    severity: Severity = Severity.WARNING
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
 
 
 class NetworkMode(enum.StrEnum):

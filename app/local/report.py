@@ -1,6 +1,7 @@
 """What a user sees while a server starts: one line a step, with the time it took."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Generator
 
@@ -61,3 +62,9 @@ class Report:
 def to_terminal(message: Message) -> None:
     if isinstance(message, Line):
         print(message.text, flush=True)
+
+
+def to_stderr(message: Message) -> None:
+    """For a start on the way to something else, whose output is for programs."""
+    if isinstance(message, Line):
+        print(message.text, file=sys.stderr, flush=True)

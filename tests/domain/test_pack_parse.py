@@ -21,10 +21,11 @@ from app.domain.pack import (
     NetworkMode,
     Pack,
     PackInvalid,
+    Severity,
     Variable,
     VerifierMode,
 )
-from app.domain.pack_lint import lint
+from app.domain.pack_lint import lint, warnings_of
 from app.domain.pack_parse import parse
 
 FILES = frozenset({"task.toml", "instruction.md", "environment/Dockerfile", "tests/test.sh", "solution/solve.sh"})
@@ -341,6 +342,25 @@ cpus = 1
 memory_mb = 1
 """
     assert lint(parse(careful, FILES), FILES) == ()
+
+
+def test_only_likely_mistakes_are_warnings_and_they_come_first() -> None:
+    """What a pack leaves at its default is said to whoever lints it, and not at every build."""
+    found = lint(parse("[environment]\nbogus = 1\nenv = {A = '${B}'}", FILES), FILES)
+    assert [one.severity for one in found] == [Severity.WARNING] * 2 + [Severity.NOTE] * 5
+    assert {one.code for one in found if one.severity is Severity.NOTE} == {
+        "no_agent_timeout",
+        "no_limit",
+        "shared_verifier",
+        "public_network",
+    }
+    assert warnings_of(parse("", FILES), FILES) == ()
+
+
+def test_the_example_has_no_warnings() -> None:
+    folder = Path(__file__).parents[2] / "examples" / "hello-world"
+    files = frozenset(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+    assert warnings_of(parse((folder / "task.toml").read_text(), files), files) == ()
 
 
 def test_the_example_is_a_pack_without_errors() -> None:

@@ -12,7 +12,7 @@ from app.domain import revision
 from app.domain.events import Image
 from app.domain.failures import Failure, failure
 from app.domain.pack import FromDockerfile, Pack, PackError, PackInvalid
-from app.domain.pack_lint import lint
+from app.domain.pack_lint import warnings_of
 from app.eventlog.model import NewReservation
 from app.objects import keys
 from app.objects.port import StoreError
@@ -100,9 +100,7 @@ class Builder:
     async def _build_pack(
         self, lease: Lease, state: revision.Revision, folder: Path, pack: Pack
     ) -> revision.FinishBuild | revision.FailBuild:
-        warnings = tuple(
-            f"{found.field}: {found.message}" for found in lint(pack, await asyncio.to_thread(_files, folder))
-        )
+        warnings = warnings_of(pack, await asyncio.to_thread(_files, folder))
         with tempfile.TemporaryDirectory(prefix="seatrial-build-") as scratch:
             logbook = Logbook(
                 self.house,
