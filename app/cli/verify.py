@@ -29,6 +29,7 @@ def verify(archive: Path, json_: bool) -> None:
         said = found.provenance
         rewards = [record.reward for record in said.trials if record.reward is not None]
         mean = sum(rewards) / len(rewards) if rewards else None
+        adopted = sum(record.adopted_from is not None for record in said.trials)
         click.echo(f"{archive}: whole; {found.files} files, each as its manifest says")
         show.facts(
             [
@@ -39,6 +40,7 @@ def verify(archive: Path, json_: bool) -> None:
                 ("image", said.build.image.digest),
                 ("agent", said.agent.name),
                 ("score", f"{show.number(mean)}  ({len(rewards)} of {len(said.trials)} scored)"),
+                ("adopted", f"{adopted} of these scores were earned in earlier runs" if adopted else None),
                 ("signature", "none yet"),
             ]
         )

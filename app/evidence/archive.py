@@ -50,6 +50,8 @@ events.jsonl        the events themselves, in the order of the log. An event's h
 trials/N/executions/M/
     result.json     what happened in try M of trial N, as it was judged
     log.jsonl       its output; files.json lists what lies below files/
+                    A trial whose provenance says adopted_from did not run in this run: a retry took over its score. What is
+                    here is of the trial that ran, and events.jsonl has that trial's events, and where they began
 statement/ proofs/  reserved for the signed statement and the proofs that the events are in the signed log
 """
 """For whoever opens an archive years later."""

@@ -37,7 +37,7 @@ class Code(enum.StrEnum):
     MISPLACED = "misplaced"
     """Not in the order of the manifest, or twice: sealing never does that."""
     BAD_PROVENANCE = "bad_provenance"
-    """The provenance cannot be read, or speaks of another evaluation."""
+    """The provenance cannot be read, speaks of another evaluation, or adopts a trial without saying where the log has it."""
     SUBJECT_DIFFERS = "subject_differs"
     """The provenance vouches for other bytes than the manifest names."""
 
@@ -155,6 +155,11 @@ class _Check:
             return
         if self.provenance.evaluation_id != self.manifest.evaluation_id:
             self.add(Code.BAD_PROVENANCE, PROVENANCE, "it speaks of another evaluation")
+        named = {stream.stream for stream in self.provenance.streams}
+        for record in self.provenance.trials:
+            if record.adopted_from is not None and not {record.trial_id, record.adopted_from} <= named:
+                detail = f"trial {record.ordinal} adopts the score of {record.adopted_from}, of which it says no more"
+                self.add(Code.BAD_PROVENANCE, PROVENANCE, detail)
         vouched = {subject.name: subject.sha256 for subject in self.provenance.subject}
         for path, sha256 in vouched.items():
             if digests.get(path) != sha256:

@@ -81,7 +81,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     executions: tuple[ExecutionRecord, ...] = ()
     """All of them, by number; the last one counts."""
     adopted_from: str | None = None
-    """The trial of an earlier run whose score this one takes over."""
+    """The trial of an earlier run that ran, and whose score this one takes over: all else here, and what lies in the archive
+    under this ordinal, is of that trial. Its stream is named in `streams`, as is the evaluation that it ran in."""
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +117,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[TrialRecord, ...]
     """By ordinal."""
     streams: tuple[StreamRecord, ...]
-    """By name: the revision's, the run's, the evaluation's and the trials'."""
+    """By name: the revision's, the run's, the evaluation's and the trials', and those of adopted trials."""
 
 
 ENCODER = msgspec.json.Encoder(order="deterministic")

@@ -14,6 +14,7 @@ from app.domain.events import (
     RunCompleted,
     RunRequested,
     Tally,
+    TrialAdopted,
     TrialCancelled,
     TrialErrored,
     TrialQueued,
@@ -23,7 +24,8 @@ from app.domain.events import (
 from app.domain.registry import Event, decode
 from app.eventlog.model import Recorded
 
-ENDS = (TrialScored, TrialErrored, TrialCancelled)
+MADE = TrialQueued | TrialAdopted
+ENDS = (TrialScored, TrialErrored, TrialCancelled, TrialAdopted)
 
 
 class Happened(msgspec.Struct, frozen=True):
@@ -48,18 +50,18 @@ class History:
     def of(self, stream: str, *kinds: type[Event]) -> list[Happened]:
         return [one for one in self.streams[stream] if isinstance(one.event, kinds)]
 
-    def streams_with(self, kind: type[Event]) -> list[str]:
-        return list(dict.fromkeys(one.stream for one in self.log if isinstance(one.event, kind)))
+    def streams_with(self, *kinds: type[Event]) -> list[str]:
+        return list(dict.fromkeys(one.stream for one in self.log if isinstance(one.event, kinds)))
 
     @property
     def trials(self) -> list[str]:
-        return self.streams_with(TrialQueued)
+        return self.streams_with(TrialQueued, TrialAdopted)
 
     def trials_of_run(self, run: str) -> list[str]:
         return [
             trial
             for trial in self.trials
-            if isinstance(queued := self.streams[trial][0].event, TrialQueued) and queued.run_id == run
+            if isinstance(made := self.streams[trial][0].event, MADE) and made.run_id == run
         ]
 
     def executions(self, trial: str) -> list[TrialStarted]:
@@ -133,6 +135,14 @@ def _of_trial(history: History, trial: str) -> list[str]:
                     found.append(f"{trial}: scored by an execution that did not run")
                 if f"/{event.execution_id}/" not in event.result.key:
                     found.append(f"{trial}: scored with the result of another execution")
+            case TrialAdopted() as event:
+                ended += 1
+                ran = history.end(event.adopted_from)
+                if not isinstance(ran, TrialScored) or (ran.reward, ran.execution_id) != (
+                    event.reward,
+                    event.execution_id,
+                ):
+                    found.append(f"{trial}: adopts a score that {event.adopted_from} does not have")
             case TrialErrored() | TrialCancelled():
                 ended += 1
             case _:
@@ -147,7 +157,7 @@ def tally(ends: Sequence[Event | None]) -> Tally:
     errored = collections.Counter(str(end.failure.fault) for end in ends if isinstance(end, TrialErrored))
     return Tally(
         trials=len(ends),
-        scored=sum(isinstance(end, TrialScored) for end in ends),
+        scored=sum(isinstance(end, TrialScored | TrialAdopted) for end in ends),
         cancelled=sum(isinstance(end, TrialCancelled) for end in ends),
         errored=dict(errored),
     )
@@ -157,7 +167,7 @@ def trials_of(history: History, evaluation: str) -> list[str]:
     return [
         trial
         for trial in history.trials
-        if isinstance(first := history.streams[trial][0].event, TrialQueued) and first.evaluation_id == evaluation
+        if isinstance(first := history.streams[trial][0].event, MADE) and first.evaluation_id == evaluation
     ]
 
 

@@ -12,7 +12,7 @@ import nats.errors
 from app.admin.audit import run_audit
 from app.bus import subjects
 from app.bus.envelope import MESSAGE_ID, POSITION
-from app.domain.events import EvidenceSealed, TrialErrored, TrialScored
+from app.domain.events import EvidenceSealed, TrialAdopted, TrialErrored, TrialScored
 from app.eventlog.model import Recorded
 from app.evidence.check import check
 from projections.admin import read_status
@@ -138,7 +138,7 @@ async def _answers(system: System, history: History) -> list[str]:
         one, end = shown.get(trial), history.end(trial)
         if one is None:
             found.append(f"{trial}: the API does not know it")
-        elif isinstance(end, TrialScored) and (one["status"], one["reward"]) != ("scored", end.reward):
+        elif isinstance(end, TrialScored | TrialAdopted) and (one["status"], one["reward"]) != ("scored", end.reward):
             found.append(f"{trial}: the API says {one['status']} {one['reward']}, the log {end.reward}")
         elif isinstance(end, TrialErrored) and (one["status"], one["reward"]) != ("errored", None):
             found.append(f"{trial}: the API says {one['status']} {one['reward']}, the log errored")

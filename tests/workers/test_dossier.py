@@ -18,7 +18,8 @@ from app.objects import keys
 from app.vault.redaction import NOTHING
 from tests.workers import rig
 from tests.workers.conftest import Open
-from workers.attester.dossier import Dossier, Incomplete, gather
+from workers.attester.dossier import Dossier, gather
+from workers.attester.records import Incomplete
 from workers.dispatcher import keeping
 from workers.foreman import Foreman
 from workers.streams import EVIDENCE, TRIAL, load

@@ -2,6 +2,7 @@
 
     main     claims what is owed, seals it, says so
     dossier  what the log and the object store know of one evaluation, as the inputs of its archive
+    records  what the log says of each trial
 
 Every terminal evaluation gets its evidence, also a failed or cancelled one. Equal inputs give equal bytes: the dossier
 reads only what can no longer change.

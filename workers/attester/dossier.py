@@ -1,13 +1,14 @@
 """What the log and the object store know of one evaluation, as the inputs of its archive.
 
 Only what can no longer change goes in: run.requested, the revision up to revision.ready, the evaluation and its trials
-whole, the platform as evidence.owed has it. So two attesters make the same archive, at different times, of different
+whole, the platform as evidence.owed has it. Of a trial whose score was adopted: the trial that ran, whole, with what it
+left, and evaluation.created of the evaluation that it ran in, which names its image and its agent. So two attesters make the same archive, at different times, of different
 versions or in different lives of the log.
 """
 
 import datetime
 import hashlib
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 
 import asyncpg
 import msgspec
@@ -18,44 +19,34 @@ from app.domain import execution as stored_execution
 from app.domain.events import (
     EvaluationCompleted,
     EvaluationCreated,
-    ExecutionFailed,
     Image,
     Installation,
-    Result,
     RevisionReady,
     RevisionUploaded,
     RunRequested,
-    TrialCancelled,
-    TrialErrored,
-    TrialScored,
-    TrialStarted,
+    TrialAdopted,
+    TrialQueued,
 )
 from app.domain.execution import FILES, LOG, RESULT, StoredFile
-from app.domain.failures import Failure
 from app.domain.registry import Event, decode
 from app.evidence.archive import EvidenceFile, execution_path
 from app.evidence.provenance import (
     BuildRecord,
     ExecutionRecord,
-    HarnessRecord,
     PackRecord,
     Platform,
     Provenance,
-    StreamRecord,
     TrialRecord,
 )
 from app.objects import keys
 from app.objects.port import ObjectMissing, ObjectStore
+from workers.attester.records import Incomplete, Stream, adopted_record, trial_record
 from workers.statements import statement
 
 LISTING = msgspec.json.Decoder(tuple[StoredFile, ...])
 RECORD = msgspec.json.Decoder(stored_execution.ExecutionRecord)
 UNKNOWN = Installation(version="unknown", instance="unknown", incarnation="unknown")
 """Who vouches for what was owed before evidence.owed said so."""
-
-
-class Incomplete(Exception):
-    """The object store lacks what an execution stored before its event, or holds other bytes. Restore it from a copy."""
 
 
 class ProofLine(msgspec.Struct, frozen=True):
@@ -84,49 +75,27 @@ class Dossier(msgspec.Struct, frozen=True):
     """Whose packages the SBOM lists."""
 
 
-class _Stream(msgspec.Struct, frozen=True):
-    name: str
-    rows: tuple[asyncpg.Record, ...]
-    events: tuple[Event, ...]
-
-    def first[E: Event](self, kind: type[E]) -> E:
-        return next(event for event in self.events if isinstance(event, kind))
-
-    def record(self) -> StreamRecord:
-        return StreamRecord(
-            stream=self.name,
-            version=self.rows[-1]["version"],
-            first_position=self.rows[0]["position"],
-            last_position=self.rows[-1]["position"],
-            head_hash=self.rows[-1]["hash"].hex(),
-        )
-
-
-class _End(msgspec.Struct, frozen=True):
-    """How one execution ended, and when."""
-
-    outcome: str
-    at: datetime.datetime
-    failure: Failure | None = None
-    result: Result | None = None
-
-
 async def gather(house: House, evaluation_id: str, platform: Installation | None) -> Dossier:
     """Raises Incomplete, and what the log and the object store raise when they are away."""
     created, trials = await _evaluation(house, evaluation_id)
+    adopted = await _adopted(house, trials)
     wanted = {created.run_id: 1, created.revision_id: None, evaluation_id: None} | dict.fromkeys(trials)
+    wanted |= dict.fromkeys(one.adopted_from for one in adopted.values())
+    wanted |= dict.fromkeys(await _evaluations_of(house, adopted.values()), 1)
     rows = await house.pool.fetch(
         statement("read_proof"), list(wanted), [version or 2**31 - 1 for version in wanted.values()]
     )
     streams = {name: _stream(name, [row for row in rows if row["stream"] == name]) for name in wanted}
     revision = _up_to_ready(streams[created.revision_id])
     streams[created.revision_id] = revision
-    trial_streams = [streams[name] for name in trials]
     kept = {row["position"] for stream in streams.values() for row in stream.rows}
     files: list[EvidenceFile] = []
     records: list[TrialRecord] = []
-    for ordinal, stream in enumerate(trial_streams, start=1):
-        record = _trial(stream, ordinal)
+    for ordinal, name in enumerate(trials, start=1):
+        origin = adopted.get(name)
+        record = (
+            trial_record(streams[name], ordinal) if origin is None else adopted_record(name, origin, streams, ordinal)
+        )
         records.append(record)
         for execution in record.executions:
             files += await _files(house.objects, ordinal, execution)
@@ -145,14 +114,31 @@ async def _evaluation(house: House, evaluation_id: str) -> tuple[EvaluationCreat
     return created, [ids.derive("trial", evaluation_id, number) for number in range(1, created.trials + 1)]
 
 
-def _stream(name: str, rows: Sequence[asyncpg.Record]) -> _Stream:
+async def _adopted(house: House, trials: Sequence[str]) -> dict[str, TrialAdopted]:
+    """Which of the trials took over the score of another, and how."""
+    return {name: event for name, event in (await _begun(house, trials)).items() if isinstance(event, TrialAdopted)}
+
+
+async def _evaluations_of(house: House, adopted: Iterable[TrialAdopted]) -> list[str]:
+    """The evaluations that the trials ran in whose scores were taken over."""
+    begun = await _begun(house, [one.adopted_from for one in adopted])
+    return list(dict.fromkeys(event.evaluation_id for event in begun.values() if isinstance(event, TrialQueued)))
+
+
+async def _begun(house: House, streams: Sequence[str]) -> dict[str, Event]:
+    """The first event of each stream."""
+    rows = await house.pool.fetch(statement("read_proof"), list(streams), [1] * len(streams))
+    return {row["stream"]: decode(row["type"], row["schema_version"], row["data"]) for row in rows}
+
+
+def _stream(name: str, rows: Sequence[asyncpg.Record]) -> Stream:
     events = tuple(decode(row["type"], row["schema_version"], row["data"]) for row in rows)
-    return _Stream(name, tuple(rows), events)
+    return Stream(name, tuple(rows), events)
 
 
-def _up_to_ready(stream: _Stream) -> _Stream:
+def _up_to_ready(stream: Stream) -> Stream:
     count = next(at for at, event in enumerate(stream.events, start=1) if isinstance(event, RevisionReady))
-    return _Stream(stream.name, stream.rows[:count], stream.events[:count])
+    return Stream(stream.name, stream.rows[:count], stream.events[:count])
 
 
 def _line(row: asyncpg.Record) -> bytes:
@@ -171,62 +157,6 @@ def _line(row: asyncpg.Record) -> bytes:
         hash=row["hash"].hex(),
     )
     return msgspec.json.encode(line) + b"\n"
-
-
-def _trial(stream: _Stream, ordinal: int) -> TrialRecord:
-    started: dict[str, tuple[TrialStarted, datetime.datetime]] = {}
-    ends: dict[str, _End] = {}
-    last: Event = stream.events[-1]
-    for row, event in zip(stream.rows, stream.events, strict=True):
-        at = row["recorded_at"]
-        match event:
-            case TrialStarted():
-                started[event.execution_id] = (event, at)
-            case ExecutionFailed():
-                ends[event.execution_id] = _End("failed", at, event.failure, event.result)
-            case TrialScored():
-                ends[event.execution_id] = _End("scored", at, event.failure, event.result)
-            case TrialErrored() if event.execution_id:
-                ends[event.execution_id] = _End("errored", at, event.failure, event.result)
-            case TrialCancelled() if event.execution_id:
-                ends[event.execution_id] = _End("cancelled", at, None, event.result)
-            case _:
-                pass
-    executions = tuple(_execution(event, at, ends.get(execution_id)) for execution_id, (event, at) in started.items())
-    match last:
-        case TrialScored():
-            return TrialRecord(
-                trial_id=stream.name,
-                ordinal=ordinal,
-                outcome="scored",
-                reward=last.reward,
-                rewards=last.rewards,
-                validity=last.validity,
-                failure=last.failure,
-                executions=executions,
-            )
-        case TrialErrored():
-            return TrialRecord(
-                trial_id=stream.name, ordinal=ordinal, outcome="errored", failure=last.failure, executions=executions
-            )
-        case _:
-            return TrialRecord(trial_id=stream.name, ordinal=ordinal, outcome="cancelled", executions=executions)
-
-
-def _execution(event: TrialStarted, at: datetime.datetime, end: _End | None) -> ExecutionRecord:
-    result = end.result if end else None
-    return ExecutionRecord(
-        execution_id=event.execution_id,
-        number=event.execution,
-        worker=event.worker,
-        started_at=at,
-        ended_at=end.at if end else None,
-        outcome=end.outcome if end else "failed",
-        harness=HarnessRecord(version=result.harness, overlay_digest=result.harness_digest) if result else None,
-        result_digest=result.digest if result else None,
-        failure=end.failure if end else None,
-        timings_ms=result.timings_ms if result else {},
-    )
 
 
 async def _files(objects: ObjectStore, ordinal: int, execution: ExecutionRecord) -> list[EvidenceFile]:
@@ -273,7 +203,7 @@ def _file(objects: ObjectStore, ordinal: int, number: int, name: str, key: str, 
 def _provenance(
     platform: Installation,
     evaluation_id: str,
-    streams: dict[str, _Stream],
+    streams: dict[str, Stream],
     created: EvaluationCreated,
     trials: list[TrialRecord],
 ) -> Provenance:

@@ -17,7 +17,8 @@ from app.images.packages import Inventory
 from app.objects.port import CHUNK_BYTES, ObjectCorrupt, ObjectMissing, StoreError
 from app.settings import Settings
 from workers import disk
-from workers.attester.dossier import Dossier, Incomplete, gather
+from workers.attester.dossier import Dossier, gather
+from workers.attester.records import Incomplete
 from workers.builder.build.port import Backend, BuildFailure
 from workers.inventory import Inventories
 from workers.lease import Crew, Lease
