@@ -215,15 +215,20 @@ def _safe(component: str) -> str:
         encoded = _encoded(component, ascii_only=True)
     if len(encoded.encode()) <= names.COMPONENT_BYTES:
         return encoded
-    digest = hashlib.sha256(component.encode("utf-8", "surrogateescape")).hexdigest()
+    digest = hashlib.sha256(component.encode("utf-8", "surrogatepass")).hexdigest()
     return encoded.encode()[:180].decode("utf-8", "ignore") + "%~" + digest
 
 
 def _encoded(component: str, *, ascii_only: bool) -> str:
-    return "".join(
-        character if _plain(character, ascii_only) else quote(character.encode("utf-8", "surrogateescape"), safe="")
-        for character in component
-    )
+    return "".join(character if _plain(character, ascii_only) else _percent(character) for character in component)
+
+
+def _percent(character: str) -> str:
+    """Its bytes, also of one that stands for a byte that is no text; another surrogate, which no file's name has, as %uXXXX."""
+    try:
+        return quote(character.encode("utf-8", "surrogateescape"), safe="")
+    except UnicodeEncodeError:
+        return f"%u{ord(character):04X}"
 
 
 def _plain(character: str, ascii_only: bool) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.archives import names, zstd
@@ -287,6 +287,8 @@ wild = (
 
 
 @given(wild, wild)
+@example("\ud800", "\udced\udca0\udc80")
+@example("\ud800" * 90, "\ud801" * 90)
 def test_two_names_never_become_one_and_every_name_is_taken(first: str, second: str) -> None:
     paths = [execution_path(1, 1, name) for name in (first, second)]
     assert (paths[0] == paths[1]) == (first == second)
