@@ -56,7 +56,19 @@ class OpenTrial(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_id: str
 
 
-SCORE = Table("score", Score, ("id",))
+def averaged(score: Score) -> Score:
+    """With mean and error, which follow from the sums."""
+    if not score.scored:
+        return score
+    total, squares = Fraction(score.reward_sum), Fraction(score.reward_squares)
+    return msgspec.structs.replace(
+        score,
+        mean=rounded(total / score.scored),
+        standard_error=standard_error(total, squares, score.scored),
+    )
+
+
+SCORE = Table("score", Score, ("id",), derive=averaged)
 OPEN = Table("score_trial", OpenTrial, ("id",))
 
 
@@ -120,18 +132,16 @@ def counted(score: Score, event: Event) -> Score:
             errored[failure.fault] = errored.get(failure.fault, 0) + 1
             return msgspec.structs.replace(score, errored=json(errored))
         case TrialScored(reward=reward) | TrialAdopted(reward=reward):
-            value, scored = Decimal(reward), score.scored + 1
+            value = Decimal(reward)
             total = EXACT.add(score.reward_sum, value)
             squares = EXACT.add(score.reward_squares, EXACT.multiply(value, value))
             return msgspec.structs.replace(
                 score,
-                scored=scored,
+                scored=score.scored + 1,
                 reward_sum=total,
                 reward_squares=squares,
                 passed=score.passed + (reward == 1),
                 binary_rewards=score.binary_rewards and reward in (0, 1),
-                mean=rounded(Fraction(total) / scored),
-                standard_error=standard_error(Fraction(total), Fraction(squares), scored),
             )
         case _:
             return score

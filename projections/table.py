@@ -42,12 +42,16 @@ class Table[Row: msgspec.Struct](msgspec.Struct, frozen=True):
     """The primary key. Rows are loaded by its first column."""
     only_grows: bool = False
     """Every row is new and stays as it is: stored by COPY, which costs half."""
+    derive: Callable[[Row], Row] | None = None
+    """Fills columns that follow from others of the row: once when a batch is stored, instead of at every event."""
+    key_of: Callable[[Row], Any] = operator.attrgetter("id")
+    """The key of a row: set by itself."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "key_of", operator.attrgetter(*self.key))
 
     def __hash__(self) -> int:
         return hash(self.name)
-
-    def key_of(self, row: Row) -> Any:
-        return _getter(self.key)(row)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -89,11 +93,6 @@ class Table[Row: msgspec.Struct](msgspec.Struct, frozen=True):
     def arrays(self, rows: Collection[Row]) -> list[list[Any]]:
         """The rows, column by column."""
         return [list(map(operator.attrgetter(name), rows)) for name in self.columns]
-
-
-@functools.cache
-def _getter(key: tuple[str, ...]) -> Callable[[Any], Any]:
-    return operator.attrgetter(*key)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ before: a trial's event names the trial, the trial's row names the run, the run'
 folded by `apply`, and what changed is stored (batch.py).
 """
 
+import collections
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -43,40 +44,39 @@ class Rows:
     """The rows of one view that a batch touches, as they are now and which of them changed."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[Any, Any]] = {}
-        self._changed: dict[str, dict[Any, None]] = {}
+        self._rows = collections.defaultdict[str, dict[Any, Any]](dict)
+        self._changed = collections.defaultdict[str, dict[Any, None]](dict)
 
     def loaded[Row: msgspec.Struct](self, table: Table[Row], rows: Iterable[Row]) -> None:
-        mine = self._rows.setdefault(table.name, {})
-        for row in rows:
-            mine[table.key_of(row)] = row
+        self._rows[table.name].update((table.key_of(row), row) for row in rows)
 
     def get[Row: msgspec.Struct](self, table: Table[Row], key: Any) -> Row | None:
-        return self._rows.get(table.name, {}).get(key)
+        return self._rows[table.name].get(key)
 
     def need[Row: msgspec.Struct](self, table: Table[Row], key: Any) -> Row:
-        row = self.get(table, key)
+        row = self._rows[table.name].get(key)
         if row is None:
             raise Inconsistent(f"{table.name} has no {key}")
         return row
 
     def put[Row: msgspec.Struct](self, table: Table[Row], row: Row) -> None:
-        key = table.key_of(row)
-        self._rows.setdefault(table.name, {})[key] = row
-        self._changed.setdefault(table.name, {})[key] = None
+        key, name = table.key_of(row), table.name
+        self._rows[name][key] = row
+        self._changed[name][key] = None
 
     def remove[Row: msgspec.Struct](self, table: Table[Row], key: str) -> None:
-        self._rows.setdefault(table.name, {}).pop(key, None)
-        self._changed.setdefault(table.name, {})[key] = None
+        self._rows[table.name].pop(key, None)
+        self._changed[table.name][key] = None
 
     def all_of[Row: msgspec.Struct](self, table: Table[Row]) -> Iterable[Row]:
-        return self._rows.get(table.name, {}).values()
+        return self._rows[table.name].values()
 
     def changed[Row: msgspec.Struct](self, table: Table[Row]) -> tuple[list[Row], list[Any]]:
         """The rows to store, and the keys to remove."""
-        mine = self._rows.get(table.name, {})
-        keys = self._changed.get(table.name, {})
-        return [mine[key] for key in keys if key in mine], [key for key in keys if key not in mine]
+        mine, keys = self._rows[table.name], self._changed[table.name]
+        rows = [mine[key] for key in keys if key in mine]
+        gone = [key for key in keys if key not in mine]
+        return rows if table.derive is None else list(map(table.derive, rows)), gone
 
 
 Keys = Callable[[Table[Any], Sequence[Happened], Rows], Iterable[str]]

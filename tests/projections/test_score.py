@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.domain import statistics
 from app.domain.events import Result, TrialScored, Validity
 from app.domain.statistics import square_root
-from projections.score import Score, counted
+from projections.score import Score, averaged, counted
 
 REWARDS = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12)
 VALIDITY = Validity(
@@ -38,7 +38,7 @@ def scored(rewards: list[float]) -> Score:
             result=Result(key="k", digest="d", harness="h", harness_digest="d"),
         )
         score = counted(score, event)
-    return score
+    return averaged(score)
 
 
 @given(REWARDS, st.randoms(use_true_random=False))
