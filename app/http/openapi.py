@@ -43,6 +43,11 @@ WAIT: dict[str, Any] = {
     "description": "`wait=N`: answer when it has ended, or after N seconds (at most 60).",
     "schema": {"type": "string"},
 }
+THERE_ALREADY = {
+    "createRevision": "The task has a revision of this content already.",
+    "createAgent": "The team has this agent under this name already.",
+}
+"""Operations whose 200 says that there was nothing to be made."""
 BODY = {"description": "The archive itself: tar, tar.gz, tar.zst or zip.", "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}  # fmt: skip
 
@@ -104,8 +109,8 @@ def _correct(operation: dict[str, Any], handler: Any, method: str, schemas: dict
     responses = {success: {"description": operation["responses"][success]["description"], "content": content}}
     if opt.get("files"):
         responses["206"] = {"description": "The range that was asked for.", "content": content}
-    if handler.operation_id == "createRevision":
-        responses["200"] = {"description": "The task has a revision of this content already.", "content": content}
+    if (there := THERE_ALREADY.get(handler.operation_id)) is not None:
+        responses["200"] = {"description": there, "content": content}
     operation["responses"] = responses | {"default": {"$ref": PROBLEM}}
     if taken is not None:
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[taken]}}}

@@ -15,20 +15,20 @@ from app.commands.caller import Caller, Done, permission_of
 from app.commands.members import Wanted
 from app.commands.refusals import not_found
 from app.domain import policy
-from app.domain.agents import Agent as DomainAgent
-from app.domain.agents import Json
 from app.http import answers, shapes, waiting
 from app.http.access import needs
 from app.http.given import Given
 from app.http.hub import Hub
 from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
+from app.http.routes.agents import AgentRef
 from app.http.writing import answered
-from app.queries import evaluations, runs, trials
+from app.queries import agents, evaluations, runs, trials
 from app.queries.snapshot import wait_for
 
 READ = Permission.RUNS_READ
 ENDS = ("run.completed",)
 Short = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+AGENT = "The name or id of a stored agent, else the name of an agent of the harness."
 
 
 class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,16 +38,6 @@ class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revision: Short | None = None
 
 
-class AgentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An agent of the harness by name, or one's own as `package.module:Class`."""
-
-    name: Short
-    version: Annotated[str, msgspec.Meta(max_length=100)] | None = None
-    model: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-    settings: dict[str, Json] = {}
-    """The agent's own options. They are shown with the run: no secrets."""
-
-
 class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a run shall be."""
 
@@ -55,7 +45,8 @@ class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | TaskRef, ...],
         msgspec.Meta(min_length=1, max_length=policy.MAXIMUM_EVALUATIONS),
     ]
-    agent: AgentRef
+    agent: Short | AgentRef
+    """Outright; or as a string the name or id of a stored agent, else the name of one of the harness or an import path."""
     trials: Annotated[int, msgspec.Meta(ge=1, le=policy.MAXIMUM_TRIALS)] = 1
     """Per task."""
     name: Short | None = None
@@ -91,7 +82,7 @@ async def start_run(
     waiting.wanted(request)  # refused before anything is written
     what = commands.Start(
         tasks=tuple(Wanted(one) if isinstance(one, str) else Wanted(one.task, one.revision) for one in data.tasks),
-        agent=msgspec.convert(data.agent, DomainAgent, from_attributes=True),
+        agent=data.agent if isinstance(data.agent, str) else data.agent.pinned(),
         trials=data.trials,
         name=data.name,
         labels=data.labels,
@@ -107,7 +98,7 @@ async def list_runs(
     caller: Given[Caller],
     status: Annotated[str | None, QueryParameter(name="status")] = None,
     outcome: Annotated[str | None, QueryParameter(name="outcome")] = None,
-    agent: Annotated[str | None, QueryParameter(name="agent", description="The agent's name.")] = None,
+    agent: Annotated[str | None, QueryParameter(name="agent", description=AGENT)] = None,
     task: Annotated[str | None, QueryParameter(name="task", description="A task's id.")] = None,
     created_after: Annotated[datetime.datetime | None, QueryParameter(name="created_after")] = None,
     created_before: Annotated[datetime.datetime | None, QueryParameter(name="created_before")] = None,
@@ -115,13 +106,15 @@ async def list_runs(
     page_token: PageToken = None,
 ) -> answers.Listed[answers.Run]:
     """The runs of the team, newest first. `created_after` is inclusive, `created_before` is not."""
+    stored = None if agent is None else await agents.get(house.pool, caller.team, agent)
     page = await runs.page(
         house.pool,
         caller.team,
         runs.Filter(
             status=status,
             outcome=outcome,
-            agent=agent,
+            agent=None if stored else agent,
+            agent_id=stored.id if stored else None,
             task_id=task,
             created_after=created_after,
             created_before=created_before,
@@ -180,7 +173,8 @@ async def retry_run(
     hub: Given[Hub],
     run: FromPath[str],
 ) -> Response[commands.RunNow]:
-    """A new run of what an ended run left unscored; the old one stays as it ended."""
+    """Run again what an ended run left unscored: a new run of the same tasks, agent and trials, which adopts the trials that
+    scored. The old one stays as it ended."""
     waiting.wanted(request)  # refused before anything is written
     run_id = await _id_of(house, caller, run)
     return await _made(request, house, caller, hub, await commands.retry(house, caller, run_id))
