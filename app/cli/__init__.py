@@ -17,6 +17,7 @@ COMMANDS = {
     "runs": ("runs:runs", "List, show, follow, cancel and repeat runs."),
     "trials": ("trials:trials", "Show trials, their logs and what they left."),
     "tasks": ("tasks:tasks", "Push, list and check task packs."),
+    "agents": ("agents:agents", "Store agents under names, list and show them."),
     "keys": ("keys:keys", "Make, list and revoke API keys."),
     "events": ("events:events", "Print the events of the team, and follow them."),
     "verify": ("verify:verify", "Check an evidence archive offline."),

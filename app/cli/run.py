@@ -1,7 +1,6 @@
 """`seatrial run`: push and build when needed, start the run, follow it, print the score, fetch the evidence."""
 
 import contextlib
-import json
 import sys
 import threading
 import time
@@ -11,7 +10,9 @@ from typing import Any
 import click
 
 from app.cli import packs, show
+from app.cli.agents import meant
 from app.cli.client import ApiError, Client, connect
+from app.cli.pairs import pairs
 
 EXIT = {"succeeded": 0, "failed": 1, "cancelled": 1}
 
@@ -42,15 +43,15 @@ def run(
 ) -> None:  # fmt: skip
     """Run AGENT on WHAT: folders with task packs (they are pushed and built), or names of tasks.
 
+    AGENT is one that was stored (`seatrial agents`), else one of the harness, else a class of one's own.
+
     The exit code is 0 when something scored, 1 when nothing did or the run was cancelled.
     """
     asked: dict[str, Any] = {
-        "agent": {"name": agent, "settings": _pairs(settings, parse=True)}
-        | ({"version": agent_version} if agent_version else {})
-        | ({"model": model} if model else {}),
+        "agent": meant(agent, model, agent_version, settings),
         "trials": trials,
         "priority": priority,
-        "labels": _pairs(labels),
+        "labels": pairs(labels),
     }
     asked |= {"name": name} if name else {}
     asked |= {"deadline_seconds": deadline} if deadline else {}
@@ -255,17 +256,3 @@ def _reasons(client: Client, run: dict[str, Any]) -> list[str]:
 def _type(event: dict[str, Any]) -> str:
     """trial.scored of seatrial.trial.scored.v1."""
     return event["type"].removeprefix("seatrial.").rpartition(".v")[0]
-
-
-def _pairs(given: tuple[str, ...], *, parse: bool = False) -> dict[str, Any]:
-    pairs: dict[str, Any] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise click.ClickException(f"{one!r}: NAME=VALUE is needed")
-        if parse:
-            with contextlib.suppress(ValueError):
-                pairs[name] = json.loads(value)
-                continue
-        pairs[name] = value
-    return pairs

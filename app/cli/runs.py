@@ -22,7 +22,7 @@ def runs() -> None:
 @runs.command("list")
 @click.option("--status", type=click.Choice(["requested", "running", "cancelling", "completed"]))
 @click.option("--outcome", type=click.Choice(["succeeded", "failed", "cancelled"]))
-@click.option("--agent", help="The agent's name.")
+@click.option("--agent", help="The name of a stored agent, or else of one of the harness.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @show.as_json
 def list_(status: str | None, outcome: str | None, agent: str | None, limit: int, json_: bool) -> None:
@@ -38,7 +38,7 @@ def list_(status: str | None, outcome: str | None, agent: str | None, limit: int
             (
                 str(one["number"]),
                 one["outcome"] or one["status"],
-                one["agent"]["name"],
+                (one["stored_agent"] or one["agent"])["name"],
                 str(one["evaluations"]),
                 str(one["trials"] * one["evaluations"]),
                 show.number((one["score"] or {}).get("mean")),
@@ -63,14 +63,14 @@ def show_(run: str, json_: bool) -> None:
     if json_:
         show.document(one | {"evaluations_list": evaluations, "trials_list": trials})
         return
-    score = one["score"] or {}
+    score, stored = one["score"] or {}, one["stored_agent"]
     show.facts(
         [
             ("run", f"{one['number']}  {one['id']}"),
             ("name", one["name"]),
             ("labels", one["labels"] or None),
             ("status", one["outcome"] or one["status"]),
-            ("agent", one["agent"]["name"]),
+            ("agent", one["agent"]["name"] if stored is None else f"{stored['name']} ({one['agent']['name']})"),
             ("model", one["agent"].get("model")),
             ("score", f"{show.number(score.get('mean'))} (standard error {show.number(score.get('standard_error'))})"),
             ("coverage", f"{score.get('scored', 0)} of {one['trials'] * one['evaluations']} scored"),
