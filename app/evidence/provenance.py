@@ -114,6 +114,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     build: BuildRecord
     agent: Agent
     agent_digest: str
+    agent_id: str | None = None
+    """Of the stored agent that the run named. What it is called is private text, as every name is."""
     trials: tuple[TrialRecord, ...]
     """By ordinal."""
     streams: tuple[StreamRecord, ...]

@@ -230,6 +230,7 @@ def _provenance(
         build=BuildRecord(attempt=ready.attempt, image=ready.image, build_ms=ready.build_ms),
         agent=created.agent,
         agent_digest=created.agent_digest,
+        agent_id=requested.agent_id,
         trials=tuple(trials),
         streams=tuple(sorted((stream.record() for stream in streams.values()), key=lambda record: record.stream)),
     )
