@@ -8,11 +8,11 @@ import hypothesis.strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from app.domain import trial
-from app.domain.events import Result, TrialCancelled, TrialErrored, TrialScored, Validity
+from app.domain.events import Result, TrialAdopted, TrialCancelled, TrialErrored, TrialQueued, TrialScored, Validity
 from app.domain.failures import CODES, failure
 from app.domain.refusal import Refused
 from app.domain.registry import Event
-from app.domain.trial import Status, Trial
+from app.domain.trial import Earlier, Status, Trial
 
 NOW = datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC)
 RESULT = Result(key="executions/x/result.json", digest="sha256:0", harness="0.26.0", harness_digest="sha256:1")
@@ -23,6 +23,38 @@ def validity(executions: int) -> Validity:
         verifier_isolation="shared", egress="public", egress_probed=False, cpus=None, memory_mb=None, pids=None,
         digests_pinned=True, executions=executions,
     )  # fmt: skip
+
+
+ENDS = (TrialScored, TrialErrored, TrialCancelled, TrialAdopted)
+
+
+def ended(status: Status, revision_id: str = "rev", reward: float = 0.25) -> Trial:
+    """A trial of an earlier run, as its own events make it."""
+    state: Trial | None = None
+    commands: list[trial.Command] = [
+        trial.Queue(run_id="run_0", evaluation_id="evl_0", revision_id=revision_id, ordinal=1),
+        trial.Admit(),
+        trial.Start(execution_id="exe_0", worker="wrk", epoch=1),
+    ]
+    match status:
+        case Status.SCORED:
+            commands.append(
+                trial.Score(execution_id="exe_0", rewards={"reward": reward}, validity=validity(1), result=RESULT)
+            )
+        case Status.ERRORED:
+            commands.append(trial.Fail(failure=failure("verifier.timed_out"), message="", execution_id="exe_0"))
+        case Status.CANCELLED:
+            commands.append(trial.EndCancelled(execution_id="exe_0"))
+        case _:
+            commands = commands[: [Status.QUEUED, Status.ADMITTED, Status.RUNNING].index(status) + 1]
+    for command in commands:
+        decided = trial.decide(state, command, NOW)
+        assert not isinstance(decided, Refused)
+        for draft in decided:
+            state = trial.evolve(state, draft.event)
+    assert state is not None
+    assert state.status is status
+    return state
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -45,9 +77,10 @@ class Lifecycle(RuleBasedStateMachine):
             self.events.append(draft.event)
         return tuple(draft.event for draft in decided)
 
-    @initialize()
-    def queue(self) -> None:
-        self.do(trial.Queue(run_id="run", evaluation_id="evl", revision_id="rev", ordinal=1))
+    @initialize(adopts=st.booleans())
+    def queue(self, adopts: bool) -> None:
+        earlier = Earlier(trial_id="trl_0", state=ended(Status.SCORED), head_hash="ab") if adopts else None
+        self.do(trial.Queue(run_id="run", evaluation_id="evl", revision_id="rev", ordinal=1, earlier=earlier))
 
     @rule()
     def admit(self) -> None:
@@ -97,9 +130,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def it_ends_once_and_nothing_follows(self) -> None:
-        ends = [
-            at for at, event in enumerate(self.events) if isinstance(event, TrialScored | TrialErrored | TrialCancelled)
-        ]
+        ends = [at for at, event in enumerate(self.events) if isinstance(event, ENDS)]
         assert len(ends) <= 1
         if ends:
             assert ends[0] == len(self.events) - 1
@@ -147,6 +178,39 @@ def test_a_trial_that_was_cancelled_while_it_waited_is_not_started() -> None:
     decided = trial.decide(state, trial.Start(execution_id="exe", worker="wrk", epoch=1), NOW)
     assert not isinstance(decided, Refused)
     assert isinstance(decided[0].event, TrialCancelled)
+
+
+@hypothesis.given(
+    st.sampled_from(Status), st.sampled_from(["rev", "rev_2"]), st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(1, 4),
+)  # fmt: skip
+def test_a_score_is_adopted_from_the_trial_that_ran_and_nothing_else_is(
+    status: Status, revision_id: str, reward: float, retries: int
+) -> None:
+    """However many retries lie between; of an errored, cancelled or open one, or of another revision's, another trial runs."""
+    earlier = Earlier(trial_id="trl_0", state=ended(status, revision_id, reward), head_hash="ab")
+    for number in range(1, retries + 1):
+        queue = trial.Queue(
+            run_id=f"run_{number}", evaluation_id=f"evl_{number}", revision_id="rev", ordinal=1, priority=3,
+            earlier=earlier,
+        )  # fmt: skip
+        decided = trial.decide(None, queue, NOW)
+        assert not isinstance(decided, Refused)
+        [draft] = decided
+        state = trial.evolve(None, draft.event)
+        assert state is not None
+        assert (state.run_id, state.evaluation_id) == (f"run_{number}", f"evl_{number}")
+        assert trial.decide(state, queue, NOW) == ()
+        if status is not Status.SCORED or revision_id != "rev":
+            assert isinstance(draft.event, TrialQueued)
+            return
+        assert draft.event == TrialAdopted(
+            run_id=f"run_{number}", evaluation_id=f"evl_{number}", revision_id="rev", ordinal=1, adopted_from="trl_0",
+            head_hash="ab", execution_id="exe_0", reward=reward,
+        )  # fmt: skip
+        assert isinstance(trial.decide(state, trial.Admit(), NOW), Refused)
+        assert trial.decide(state, trial.Cancel(), NOW) == ()
+        earlier = Earlier(trial_id=f"trl_{number}", state=state, head_hash=f"head of {number}")
 
 
 @hypothesis.given(st.dictionaries(st.text(max_size=8), st.floats(), max_size=4))

@@ -28,7 +28,7 @@ from app.objects import keys
 from workers.follower import Follower
 from workers.foreman import Foreman
 from workers.scheduler import Scheduler
-from workers.streams import REVISION, TRIAL, Aggregate, Extras, act, fold, load
+from workers.streams import REVISION, RUN, TRIAL, Aggregate, Extras, act, fold, load
 
 PATIENCE_SECONDS = 30.0
 ORACLE = Agent(name="oracle")
@@ -115,6 +115,17 @@ async def start_run(
     )
     assert outcome.accepted
     return run_id
+
+
+async def retry(house: House, team: str, run_id: str) -> str:
+    """A run that retries an ended one, as the API makes it."""
+    new, old = ids.new("run"), await state_of(house, RUN, run_id)
+    request = run.Request(
+        number=2, agent=old.agent, trials=old.trials, roster=old.roster, evaluations=old.evaluations,
+        priority=old.priority, derived_from=run_id,
+    )  # fmt: skip
+    await do(house, RUN, new, team, request)
+    return new
 
 
 def trials_of(run_id: str, evaluations: int = 1, trials: int = 1) -> list[str]:
