@@ -61,6 +61,7 @@ async def test_a_key_opens_its_team_with_its_role(connection: Connection, team: 
         ("Bearer " + "x" * 1_000_000, Denial.CREDENTIALS_MALFORMED),
         (f"Bearer {new_key().token}", Denial.KEY_UNKNOWN),
     ],
+    ids=["none", "empty", "basic", "no scheme", "scheme", "prefix", "longer", "two", "huge", "unknown"],
 )
 async def test_anything_else_is_denied_with_its_reason(
     connection: Connection, header: str | None, code: Denial

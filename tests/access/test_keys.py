@@ -62,7 +62,9 @@ def test_a_key_does_not_print_its_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key_id", "entropy"), [("key_x", bytes(32)), (ids.new("team"), bytes(32)), (ids.new("key"), b"")]
+    ("key_id", "entropy"),
+    [("key_x", bytes(32)), (ids.new("team"), bytes(32)), (ids.new("key"), b"")],
+    ids=["no id", "another id", "no entropy"],
 )
 def test_a_key_is_made_of_an_id_and_256_bits(key_id: str, entropy: bytes) -> None:
     with pytest.raises(ValueError, match="key id and 32 random bytes"):
