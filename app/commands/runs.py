@@ -78,9 +78,7 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
     request = request_of(caller, "runs.start", what)
     if (done := await earlier(means, caller, request, RunNow)) is not None:
         return done
-    chosen = await agents.choose(means, caller, what.agent)
-    if (refused := model_access.check(chosen.agent)) is not None:
-        raise invalid("/agent", refused.code, refused.detail) if isinstance(what.agent, str) else refused
+    chosen = await choose_agent(means, caller, what.agent)
     roster = run.Roster(await members_of(means, caller, what.tasks))
     what = msgspec.structs.replace(
         what,
@@ -88,6 +86,15 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
         labels={NOTHING.mask_text(key): NOTHING.mask_text(value) for key, value in what.labels.items()},
     )
     return await _request(means, caller, request, what, chosen, roster, derived_from=None)
+
+
+@needs(Permission.RUNS_READ)
+async def choose_agent(means: Means, caller: Caller, wanted: Agent | str) -> agents.Chosen:
+    """The agent that a run would have. Raises CommandRefused when there is no such agent, or it certainly cannot work."""
+    chosen = await agents.choose(means, caller, wanted)
+    if (refused := model_access.check(chosen.agent)) is not None:
+        raise invalid("/agent", refused.code, refused.detail) if isinstance(wanted, str) else refused
+    return chosen
 
 
 @needs(Permission.RUNS_WRITE)

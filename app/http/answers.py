@@ -263,6 +263,15 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime.datetime
 
 
+class CheckedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that a run would have."""
+
+    agent: Agent
+    agent_digest: str
+    agent_id: str | None
+    """Of the stored agent that was named."""
+
+
 class Agents(Listed[StoredAgent], frozen=True, kw_only=True):
     """A page of the stored agents, and the names of those that the harness ships."""
 

@@ -15,6 +15,7 @@ from app.commands.caller import Caller, Done, permission_of
 from app.commands.members import Wanted
 from app.commands.refusals import not_found
 from app.domain import policy
+from app.domain.agents import agent_digest
 from app.http import answers, shapes, waiting
 from app.http.access import needs
 from app.http.given import Given
@@ -36,6 +37,13 @@ class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task: Short
     revision: Short | None = None
+
+
+class WantedAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The agent of a run that is still to be."""
+
+    agent: Short | AgentRef
+    """As in a run."""
 
 
 class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -90,6 +98,22 @@ async def start_run(
         deadline_seconds=data.deadline_seconds,
     )
     return await _made(request, house, caller, hub, await commands.start(house, caller, what))
+
+
+@post(
+    "/v1/agents/check",
+    opt=needs(permission_of(commands.choose_agent)),
+    status_code=200,
+    tags=["agents"],
+    operation_id="checkAgent",
+)
+async def check_agent(house: Given[House], caller: Given[Caller], data: JSONBody[WantedAgent]) -> answers.CheckedAgent:
+    """The agent that a run would have; 422 when there is none of this name, or it lacks what it cannot work without. To be
+    asked before a pack is built. Writes nothing."""
+    chosen = await commands.choose_agent(
+        house, caller, data.agent if isinstance(data.agent, str) else data.agent.pinned()
+    )
+    return answers.CheckedAgent(agent=chosen.agent, agent_digest=agent_digest(chosen.agent), agent_id=chosen.id)
 
 
 @get("/v1/runs", opt=needs(READ, views=runs.VIEWS_OF_TASK), tags=["runs"], operation_id="listRuns")
@@ -274,6 +298,7 @@ async def _made(
 
 HANDLERS = (
     start_run,
+    check_agent,
     list_runs,
     get_run,
     cancel_run,
