@@ -33,6 +33,7 @@ class Api:
         self.client = httpx.AsyncClient(
             base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=httpx.Timeout(20, connect=5)
         )
+        self.url = url
         self.position = ""
         self.revisions = revisions
 

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+
+PATIENCE_SECONDS = 30.0
 
 
 class Engine:
@@ -81,6 +84,15 @@ class Engine:
             await self._client.delete(f"/images/{reference}")
 
     async def _get(self, path: str, **query: str) -> Any:
-        answer = await self._client.get(f"/{path}", params=query)
-        answer.raise_for_status()
-        return answer.json()
+        """Asked again when the engine was started anew since the last question."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                answer = await self._client.get(f"/{path}", params=query)
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                answer.raise_for_status()
+                return answer.json()

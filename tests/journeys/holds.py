@@ -11,7 +11,7 @@ import nats.errors
 
 from app.admin.audit import run_audit
 from app.bus import subjects
-from app.bus.envelope import MESSAGE_ID, POSITION
+from app.bus.envelope import MESSAGE_ID, read_message
 from app.domain.events import EvidenceSealed, TrialAdopted, TrialErrored, TrialScored
 from app.eventlog.model import Recorded
 from app.evidence.check import check
@@ -98,7 +98,7 @@ async def _bus(system: System, recorded: list[Recorded], forgotten: frozenset[st
         while len(told) < messages:
             message = await subscription.next_msg(timeout=10)
             headers = message.headers or {}
-            told.append((int(headers[POSITION]), headers[MESSAGE_ID]))
+            told.append((read_message(headers, None).position, headers[MESSAGE_ID]))
         await subscription.unsubscribe()
     finally:
         await client.close()

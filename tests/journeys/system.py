@@ -21,6 +21,7 @@ from app.eventlog.read import read_between
 from app.local import child, state
 from tests.journeys.api import Api
 from tests.journeys.engine import Engine
+from tests.journeys.own_engine import OwnEngine
 from workers.builder.build.buildx import REPOSITORY
 
 ROOT = Path(__file__).parents[2]
@@ -32,8 +33,8 @@ MANY_RESTARTS = 3
 GROUPS = ("api", "relay", "projector", "foreman", "builder", "dispatcher")
 SERVERS = ("postgres", "nats")
 HARNESS = ("fork server", "harness child")
-TARGETS = (*GROUPS, *SERVERS, *HARNESS)
-"""Everything that can be killed by name."""
+ENGINE = "engine"
+"""The container engine, where the system has one of its own: it can be frozen by this name, and be killed by own_engine.py."""
 
 
 class NotThere(Exception):
@@ -41,11 +42,25 @@ class NotThere(Exception):
 
 
 class System:
-    def __init__(self, folder: Path, docker_host: str, harness: Path, **settings: Any) -> None:
-        """`folder`: an existing one, which every account may walk through. `settings`: of app/settings.py."""
+    def __init__(
+        self,
+        folder: Path,
+        docker_host: str,
+        harness: Path,
+        *,
+        own_engine: OwnEngine | None = None,
+        program: str = "app.local",
+        **settings: Any,
+    ) -> None:
+        """`folder`: an existing one, which every account may walk through. `settings`: of app/settings.py.
+
+        `own_engine`: the one at `docker_host`, when it may be killed. `program`: the module that is run with `up`.
+        """
         self.home = folder / "home"
         self.log = folder / "up.log"
         self.engine = Engine(docker_host)
+        self.own_engine = own_engine
+        self.program = program
         values = {
             "home": self.home,
             "http_port": 0,
@@ -75,7 +90,7 @@ class System:
         """From the thread that lasts: the supervisor dies with it."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SEATRIAL_")}
         self._popen = child.spawn(
-            [sys.executable, "-P", "-m", "app.local", "up"],
+            [sys.executable, "-P", "-m", self.program, "up"],
             log=self.log,
             death_signal=signal.SIGKILL,
             environment={**environment, **self.settings, "PYTHONPATH": str(ROOT)},
@@ -86,19 +101,15 @@ class System:
             assert time.monotonic() < deadline, f"it is not ready: {self.log.read_text()[-2000:]}"
             await asyncio.sleep(0.05)
         connection = await self.connect()
-        installation = await connection.fetchval("select id from seatrial.installation")
-        await connection.close()
-        self.engine.label = f"seatrial.instance={installation}"
-        revisions: list[str] = []
-        if self._api is not None:
-            revisions = self._api.revisions
-            await self._api.close()
-        connection = await self.connect()
         try:
             self.engine.belongs_to(str(await connection.fetchval("select id from seatrial.installation")))
         finally:
             await connection.close()
-        self._api = Api(found.url, state.key_file(self.home).read_text().strip(), revisions)
+        if self._api is None or self._api.url != found.url:
+            revisions = [] if self._api is None else self._api.revisions
+            if self._api is not None:
+                await self._api.close()
+            self._api = Api(found.url, state.key_file(self.home).read_text().strip(), revisions)
 
     async def stop(self) -> None:
         """As `seatrial down` does; then nothing of it is left on the engine."""
@@ -156,6 +167,8 @@ class System:
 
     def pids(self, target: str) -> list[int]:
         """The living processes of a target: one, or the harness's children, of which there may be many or none."""
+        if target == ENGINE:
+            return [] if self.own_engine is None or self.own_engine.pid is None else [self.own_engine.pid]
         if target in HARNESS:
             servers = [pid for pid in descendants(*self.pids("dispatcher")) if is_fork_server(pid)]
             return servers if target == "fork server" else [pid for one in servers for pid in children(one)]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.holds import everything_holds
+from tests.journeys.losses import bus_store
 from tests.journeys.moments import phase, watching
 from tests.journeys.system import System
 
@@ -19,7 +20,7 @@ async def test_a_bus_that_was_wiped_is_filled_again(system: System, slow: str) -
         await watch.until(phase("agent"))
         with system.nobody_restarts():
             await system.gone("nats")
-            shutil.rmtree(store(system))
+            shutil.rmtree(bus_store(system))
         completed = await system.api.completed(run)
         history = await everything_holds(system)
     assert completed["score"]["scored"] == TRIALS
@@ -31,20 +32,15 @@ async def test_a_bus_that_lost_its_last_messages_gets_them_again(system: System,
     await everything_holds(system)
     with system.nobody_restarts():
         await system.gone("nats")
-        shutil.copytree(store(system), tmp_path / "earlier")
+        shutil.copytree(bus_store(system), tmp_path / "earlier")
     async with watching(system) as watch:
         run = await system.api.start([slow], trials=TRIALS)
         await watch.until(phase("verify"))
         with system.nobody_restarts():
             await system.gone("nats")
-            shutil.rmtree(store(system))
-            shutil.copytree(tmp_path / "earlier", store(system))
+            shutil.rmtree(bus_store(system))
+            shutil.copytree(tmp_path / "earlier", bus_store(system))
         completed = await system.api.completed(run)
         history = await everything_holds(system)
     assert completed["score"]["scored"] == TRIALS
     assert history.executions_of_run(run["id"]) == [1] * TRIALS, history.failures_of_run(run["id"])
-
-
-def store(system: System) -> Path:
-    """Where the embedded NATS keeps its streams."""
-    return system.home / "nats" / "jetstream"

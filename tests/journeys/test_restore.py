@@ -1,8 +1,6 @@
 """The database comes back from a backup that is older than what the bus has told: nothing goes on until an operator says so."""
 
 import asyncio
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.holds import eventually, everything_holds
+from tests.journeys.losses import Backup, admin_restore, refused
 from tests.journeys.packs import write_pack
-from tests.journeys.system import ROOT, System
+from tests.journeys.system import System
 
 pytestmark = [pytest.mark.docker, pytest.mark.harness, pytest.mark.slow]
 
@@ -29,22 +28,19 @@ async def test_a_restored_database_begins_a_new_life_of_the_log(own: System, tmp
     assert (await own.api.built(write_pack(tmp_path / "quick"), "quick"))["status"] == "ready"
     kept = await own.api.completed(await own.api.start(["quick"]))
     await everything_holds(own)
-    before = {str(one.event_id) for one in await own.events()}
-    data = (own.home / "postgres" / "data").resolve()
+    backup = Backup(own.home / "postgres", tmp_path / "backup")
     await own.end()
-    _copy(data, tmp_path / "backup")
+    backup.take()
     await own.start()
     lost = await own.api.completed(await own.api.start(["quick"]))
     await everything_holds(own)
-    forgotten = frozenset(str(one.event_id) for one in await own.events()) - before
     position = own.api.position
     await own.end()
-    subprocess.run(["rm", "-rf", data], check=True)
-    _copy(tmp_path / "backup", data)
+    forgotten = await backup.put_back()
     await own.start()
 
-    await eventually(lambda: _refused(own), 60, "the relay says that it must be told")
-    done = await asyncio.to_thread(_restore, own)
+    await eventually(lambda: refused(own), 60, "the relay says that it must be told")
+    done = await asyncio.to_thread(admin_restore, own)
     assert done.returncode == 0, done.stderr
     await own.end()
     await own.start()
@@ -53,14 +49,6 @@ async def test_a_restored_database_begins_a_new_life_of_the_log(own: System, tmp
     assert (again["number"], lost["number"]) == (2, 2), "the number that the lost run had is free again"
     assert await _first_answer(own, position) == "resync"
     await everything_holds(own, forgotten=forgotten)
-
-
-async def _refused(own: System) -> bool:
-    connection = await own.connect()
-    try:
-        return await connection.fetchval("select refusal from eventlog.relay") == "restore_needed"
-    finally:
-        await connection.close()
 
 
 async def _first_answer(own: System, position: str) -> str:
@@ -73,20 +61,3 @@ async def _first_answer(own: System, position: str) -> str:
             if line.startswith("event:"):
                 return line.removeprefix("event:").strip()
     return ""
-
-
-def _copy(source: Path, copy: Path) -> None:
-    """With owners and modes: Postgres insists on them."""
-    subprocess.run(["cp", "-a", source, copy], check=True)
-
-
-def _restore(own: System) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "app", "admin", "restore"],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "SEATRIAL_HOME": str(own.home)},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
