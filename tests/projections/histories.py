@@ -45,6 +45,8 @@ class World:
         self.members: dict[str, tuple[Member, ...]] = {}
         self.created: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
+        self.agents = {team: ids.derive("agent", team, 1) for team in self.teams}
+        """A stored agent of each team: every second run names it."""
 
     def new(self, kind: str) -> str:
         self.made += 1
@@ -151,6 +153,7 @@ class World:
             run.Request(
                 number=self.numbers[team],
                 agent=self.random.choice(AGENTS),
+                agent_id=self.agents[team] if self.numbers[team] % 2 else None,
                 trials=self.random.randint(1, 3),
                 roster=digest("roster"),
                 evaluations=len(members),
@@ -159,6 +162,36 @@ class World:
                 deadline_seconds=self.random.choice([None, 60]),
             ),
         )
+
+    def retry(self) -> None:
+        """A new run of a completed one that has something left to score."""
+        old = self.of(run.Run, lambda state: state.tally is not None and 0 < state.tally.scored < state.tally.trials)
+        old = old or self.of(run.Run, lambda state: state.tally is not None and not state.tally.scored)
+        if not old:
+            self.request()
+            return
+        origin, stream = self.random.choice(old), self.new("run")
+        state, team = self.states[origin], self.team_of[origin]
+        self.team_of[stream], self.root_of[stream], self.members[stream] = team, stream, self.members[origin]
+        self.numbers[team] += 1
+        request = run.Request(
+            number=self.numbers[team],
+            agent=state.agent,
+            trials=state.trials,
+            roster=state.roster,
+            evaluations=state.evaluations,
+            priority=state.priority,
+            derived_from=origin,
+        )
+        self.do(run, "run", stream, request)
+
+    def earlier(self, state: run.Run, ordinal: int, number: int) -> trial.Earlier | None:
+        """The trial in the same place of the run that is retried."""
+        if state.derived_from is None:
+            return None
+        stream = ids.derive("trial", ids.derive("evaluation", state.derived_from, ordinal), number)
+        ran = self.states.get(stream)
+        return None if ran is None else trial.Earlier(trial_id=stream, state=ran, head_hash=digest(stream)[7:])
 
     def expand(self) -> None:
         waiting = self.of(run.Run, lambda state: state.status == "requested")
@@ -187,6 +220,7 @@ class World:
                 revision_id=member.revision_id,
                 ordinal=number,
                 priority=state.priority,
+                earlier=self.earlier(state, ordinal, number),
             )
             self.do(trial, "trial", one, queue)
 
@@ -299,7 +333,7 @@ class World:
         if state.status != "sealing":
             command: Any = evidence.Start(worker="wrk_a", epoch=1)
         elif self.random.random() < 0.3:
-            command = evidence.Fail(failure=failures.failure("store.unavailable"), message="away")
+            command = evidence.Fail(failure=failures.failure("store.unavailable"), message="it slept")
         else:
             command = evidence.Seal(
                 archive_key="k",
@@ -326,6 +360,7 @@ def history(random: random.Random, steps: int, *, teams: int = 2) -> World:
         (world.upload, 3),
         (world.build, 8),
         (world.request, 3),
+        (world.retry, 4),
         (world.expand, 4),
         (world.work, 40),
         (world.complete, 6),

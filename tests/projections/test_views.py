@@ -18,7 +18,7 @@ from projections.verify import verify
 from tests.projections.histories import World, history
 from tests.projections.projecting import project, projector, write, writer
 
-PRIVATE = ("nightly", "branch", "it broke", "slow", "odd", "away", "task 1")
+PRIVATE = ("nightly", "branch", "it broke", "slow", "odd", "slept", "task 1")
 """Pieces of what the histories keep private."""
 
 
@@ -69,8 +69,12 @@ def agree(shown: Shown, world: World) -> None:
         seen = shown["trial"][stream]
         assert seen["status"] == state.status
         assert seen["cancel_requested"] == state.cancel_requested
-        assert seen["executions"] == state.executions
         assert (seen["ended_at"] is not None) == state.status.ended
+        assert seen["adopted_from"] == state.adopted_from
+        if state.adopted_from is not None:
+            told_as_it_ran(seen, shown["trial"][state.adopted_from], state)
+            continue
+        assert seen["executions"] == state.executions
         executions = [one for one in shown["execution"].values() if one["trial_id"] == stream]
         assert [one["number"] for one in executions] == list(range(1, state.executions + 1))
         running = [one["id"] for one in executions if one["status"] == "running"]
@@ -86,6 +90,7 @@ def agree(shown: Shown, world: World) -> None:
                 begun = seen["started_at"] is not None
                 expected = "running" if begun and state.status is run.Status.REQUESTED else state.status
                 assert (seen["status"], seen["outcome"]) == (expected, state.outcome)
+                assert (seen["agent_digest"], seen["agent_id"]) == (state.agent_digest, state.agent_id)
                 assert seen["evaluations_created"] == world.created.get(stream, 0)
                 counts_agree(shown, seen, {key: one for key, one in trials.items() if one.run_id == stream})
                 if state.status is run.Status.COMPLETED:
@@ -109,9 +114,21 @@ def agree(shown: Shown, world: World) -> None:
         assert seen["last_revision"] == (list(mine)[-1] if mine else None)
 
 
+def told_as_it_ran(seen: Row, ran: Row, state: trial.Trial) -> None:
+    """All that is told of a trial which adopted its score is what was told of the trial that ran, but where it belongs."""
+    assert ran["adopted_from"] is None
+    assert (seen["reward"], seen["execution_id"], seen["status"]) == (state.reward, state.execution_id, "scored")
+    own = {"id", "position", "run_id", "evaluation_id", "cancel_requested", "adopted_from"}
+    assert {name: seen[name] for name in seen if name not in own} == {
+        name: ran[name] for name in ran if name not in own
+    }
+    assert (seen["run_id"], seen["evaluation_id"]) == (state.run_id, state.evaluation_id)
+
+
 def counts_agree(shown: Shown, seen: Row, trials: dict[str, trial.Trial]) -> None:
     statuses = Counter(str(state.status) for state in trials.values())
     assert {status: seen[status] for status in trial.Status} == {status: statuses[status] for status in trial.Status}
+    assert seen["adopted"] == sum(state.adopted_from is not None for state in trials.values())
     rewards = [shown["trial"][stream]["reward"] for stream, state in trials.items() if state.status == "scored"]
     expected = statistics.score(rewards, seen["trials"])
     score = shown["score"][seen["id"]]
