@@ -17,6 +17,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
+from app.bus.courier import Courier
+
 log = structlog.get_logger()
 
 RECONNECT_SECONDS = 0.2
@@ -104,7 +106,7 @@ class Bus:
         self.generation = 0
         """Counts the connections: whoever sees it move may have missed messages."""
         self._url, self._name = url, name
-        self._client: Client | None = None
+        self._client: Courier | None = None
         self._listening: list[Listening] = []
         self._moved = asyncio.Event()
         self._closed = asyncio.Event()
@@ -132,7 +134,7 @@ class Bus:
         return self._client is not None and self._client.is_connected
 
     @property
-    def nc(self) -> Client:
+    def nc(self) -> Courier:
         """The client of the connection there is now. Raises NotConnected."""
         if self._client is None or not self._client.is_connected:
             raise NotConnected
@@ -165,7 +167,7 @@ class Bus:
     async def _run(self) -> None:
         """Keep a client. nats-py reconnects by itself; it gives up for good on some errors, then a new one is made."""
         while True:
-            client = Client()
+            client = Courier()
             self._closed.clear()
             try:
                 await client.connect(

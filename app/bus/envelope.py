@@ -5,21 +5,19 @@ The headers carry what a follower needs beyond the envelope, so that what it get
 """
 
 import datetime
+import functools
 import uuid
 from collections.abc import Mapping
 
 import msgspec
 
 from app.bus import cursor, subjects
+from app.bus.subjects import NONE
 from app.eventlog.model import Recorded
 
-INCARNATION = "Seatrial-Incarnation"
-POSITION = "Seatrial-Position"
-PREVIOUS = "Seatrial-Previous"
-"""The position of the event before this one in the log; 0 for the first."""
-CATEGORY = "Seatrial-Category"
-VERSION = "Seatrial-Version"
-HASH = "Seatrial-Hash"
+PLACE = "Seatrial-Place"
+"""Where the event is in the log: incarnation, position, position of the event before it (0 for the first), version in its
+stream, hash, category; with a space between them. One header, because every one costs each follower 3 microseconds."""
 META = "Seatrial-Meta"
 MESSAGE_ID = "Nats-Msg-Id"
 
@@ -107,21 +105,23 @@ def subject_of(recorded: Recorded) -> str:
 
 def headers_of(recorded: Recorded, *, incarnation: uuid.UUID, previous: int) -> dict[str, str]:
     """The headers of the message, by which a follower knows its place in the log."""
-    headers = {
-        MESSAGE_ID: str(recorded.event_id),
-        INCARNATION: str(incarnation),
-        POSITION: str(recorded.position),
-        PREVIOUS: str(previous),
-        CATEGORY: recorded.category,
-        VERSION: str(recorded.version),
-        HASH: recorded.hash.hex(),
-    }
-    meta = recorded.meta.decode()
-    if (
-        meta.isascii() and meta.isprintable() and meta == meta.strip()
-    ):  # a header is one line; else: followers ask the log
+    category, meta = recorded.category, recorded.meta.decode()
+    fits = _fits(meta) and _fits(category)
+    place = f"{_text(incarnation)} {recorded.position} {previous} {recorded.version} {recorded.hash.hex()}"
+    headers = {MESSAGE_ID: str(recorded.event_id), PLACE: f"{place} {category if fits else NONE}"}
+    if fits:  # else: followers ask the log
         headers[META] = meta
     return headers
+
+
+def _fits(value: str) -> bool:
+    """Whether a header can hold it: one line, without blanks at its ends."""
+    return value.isascii() and value.isprintable() and value == value.strip()
+
+
+_text = functools.lru_cache(maxsize=8)(str)
+_parsed = functools.lru_cache(maxsize=8)(uuid.UUID)
+"""Of incarnations: nearly always the same one."""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -140,26 +140,27 @@ def read_message(headers: Mapping[str, str] | None, message: bytes | None) -> Pu
     """What the relay published. Without `message` the event itself is left out. Raises NotAnEvent."""
     try:
         assert headers is not None
+        life, position, previous, version, digest, category = headers[PLACE].split(" ", 5)
         place = Published(
-            incarnation=uuid.UUID(headers[INCARNATION]),
-            previous=int(headers[PREVIOUS]),
-            position=int(headers[POSITION]),
+            incarnation=_parsed(life),
+            previous=int(previous),
+            position=int(position),
             event_id=uuid.UUID(headers[MESSAGE_ID]),
-            hash=bytes.fromhex(headers[HASH]),
+            hash=bytes.fromhex(digest),
             recorded=None,
         )
         if message is None or META not in headers:
             return place
         event = decode(message)
-        name, _, version = event.type.removeprefix("seatrial.").rpartition(".v")
+        name, _, schema_version = event.type.removeprefix("seatrial.").rpartition(".v")
         recorded = Recorded(
             position=place.position,
             stream=event.subject,
-            category=headers[CATEGORY],
-            version=int(headers[VERSION]),
+            category=category,
+            version=int(version),
             event_id=place.event_id,
             type=name,
-            schema_version=int(version),
+            schema_version=int(schema_version),
             team=event.team,
             recorded_at=event.time,
             data=bytes(event.data),

@@ -17,11 +17,11 @@ import asyncpg
 import msgspec
 import nats.errors
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from app.bus import topology
 from app.bus.connection import Bus, NotConnected
+from app.bus.courier import Courier
 from app.bus.envelope import encode, headers_of, subject_of
 from app.bus.resume import RestoreNeeded, Resumption, resume
 from app.bus.statements import statement
@@ -68,7 +68,7 @@ class _Answer(msgspec.Struct):
 class Flight:
     """The messages under way through one connection, and their acknowledgements."""
 
-    def __init__(self, client: Client, at: Resumption) -> None:
+    def __init__(self, client: Courier, at: Resumption) -> None:
         self.sequence = at.sequence
         """Of the last message sent."""
         self.confirmed = (at.sequence, at.position)
@@ -98,7 +98,7 @@ class Flight:
         headers["Nats-Expected-Last-Sequence"] = str(self.sequence)
         self.sequence += 1
         self._under_way.append((self.sequence, position))
-        await self._client.publish(subject, message, reply=f"{self._inbox}.{self.sequence}", headers=headers)
+        await self._client.post(subject, f"{self._inbox}.{self.sequence}", headers, message)
 
     async def land(self, left: int) -> None:
         """Wait until at most `left` messages are under way. Raises Resync."""

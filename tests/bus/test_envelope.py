@@ -114,7 +114,7 @@ def test_a_meta_that_fits_no_header_is_left_to_the_log() -> None:
     assert read_message(headers, encode(recorded, instance="local", incarnation=LIFE)).recorded is None
 
 
-@pytest.mark.parametrize("headers", [None, {}, {"Seatrial-Position": "1"}, {"Seatrial-Incarnation": "x"}])
+@pytest.mark.parametrize("headers", [None, {}, {"Seatrial-Place": "1"}, {"Seatrial-Place": "a b c d e f"}])
 def test_a_message_of_somebody_else_is_not_an_event(headers: dict[str, str] | None) -> None:
     with pytest.raises(NotAnEvent):
         read_message(headers, b"{}")
