@@ -26,6 +26,10 @@ class BuildRejected(ApiError):
         self.revision = revision
 
 
+class Unpackable(click.ClickException):
+    """The folder holds what no archive may: a link, a name that cannot be used, a file that cannot be read."""
+
+
 class Pushed(NamedTuple):
     """What became of one pack: a revision, or why there is none that can be used."""
 
@@ -81,7 +85,7 @@ def push(client: Client, folder: Path, name: str | None = None) -> dict[str, Any
         try:
             pack_folder(folder, file)
         except (OSError, ValueError) as error:  # of the folder; ArchiveRefused is a ValueError
-            raise click.ClickException(f"{folder} cannot be packed: {error}") from error
+            raise Unpackable(f"it cannot be packed: {error}") from error
         size = file.tell()
         file.seek(0)
         upload = client.post("/v1/uploads")
