@@ -19,6 +19,7 @@ from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewWork
 from app.eventlog.read import read_stream
 from app.objects import keys
+from workers.expansion import earlier_trials
 
 IMAGE = Image(reference="sha256:" + "a" * 64, digest="sha256:" + "a" * 64, size_bytes=1, architecture="amd64")
 VALIDITY = Validity(
@@ -62,13 +63,14 @@ class Story:
         return await self.tell("revision", revision_id, revision, failed, revision_id)
 
     async def expand(self, run_id: str) -> list[str]:
-        """All evaluations and trials of a run; the ids of the trials, in order."""
+        """All evaluations and trials of a run; the ids of the trials that wait, in order: the others adopted a score."""
         async with self.house.pool.acquire() as connection:
             [first, *_] = await read_stream(connection, run_id)
             state = run.evolve(None, decode(first.type, first.schema_version, first.data))
             assert state is not None
             digest = bytes.fromhex(state.roster.removeprefix("sha256:"))
             members = await connection.fetchval("select members from seatrial.roster where digest = $1", digest)
+            earlier = await earlier_trials(connection, state, range(1, state.evaluations + 1))
         made: list[str] = []
         for ordinal, member in enumerate(msgspec.json.decode(members, type=run.Roster).members, start=1):
             evaluation_id = ids.derive("evaluation", run_id, ordinal)
@@ -77,10 +79,12 @@ class Story:
             for number in range(1, state.trials + 1):
                 trial_id = ids.derive("trial", evaluation_id, number)
                 queue = trial.Queue(
-                    run_id=run_id, evaluation_id=evaluation_id, revision_id=member.revision_id, ordinal=number
-                )
+                    run_id=run_id, evaluation_id=evaluation_id, revision_id=member.revision_id, ordinal=number,
+                    earlier=earlier.get((ordinal, number)),
+                )  # fmt: skip
                 await self.tell("trial", trial_id, trial, queue, run_id, work=(NewWork(id=trial_id, kind="trial"),))
-                made.append(trial_id)
+                if queue.earlier is None or queue.earlier.state.status is not trial.Status.SCORED:
+                    made.append(trial_id)
         return made
 
     async def start(self, run_id: str, trial_id: str) -> str:

@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from app import ids
 from app.domain.events import Tally
 from app.eventlog.read import read_stream
 from tests.http.story import Story
@@ -171,9 +174,48 @@ async def test_a_retry_takes_what_was_not_scored(team: Team) -> None:
     assert retried.status_code == 202
     body = retried.json()
     assert body["derived_from"] == run_id
-    assert (body["number"], body["evaluations"], body["trials"]) == (2, 1, 2)
+    assert (body["number"], body["evaluations"], body["trials"]) == (2, 1, 3)
     found = (await team.api.get(f"/v1/runs/{body['id']}", headers=after(retried))).json()
-    assert found["derived_from"] == run_id
+    assert (found["derived_from"], found["adopted"]) == (run_id, 0)
+    waiting = await Story(team.house, team.id).expand(body["id"])
+    assert len(waiting) == 2
+    now = await up_to_now(team)
+    found = (await team.api.get(f"/v1/runs/{body['id']}", headers=now)).json()
+    assert (found["adopted"], found["counts"]["scored"], found["counts"]["queued"]) == (1, 1, 2)
+    assert (found["score"]["mean"], found["score"]["coverage"]) == (1.0, pytest.approx(1 / 3))
+    [evaluation] = (await team.api.get(f"/v1/runs/{body['id']}/evaluations", headers=now)).json()["items"]
+    assert (evaluation["adopted"], evaluation["score"]["scored"]) == (1, 1)
+
+
+async def test_an_adopted_trial_is_told_as_the_trial_that_ran(team: Team) -> None:
+    run_id, position, [ran, *_] = await _ended_run(team, scored=1, failed=1)
+    story = Story(team.house, team.id)
+    original = (await team.api.get(f"/v1/trials/{ran}", headers=mark(team, position))).json()
+    await story.leave(ran, original["execution_id"], 1, {"answer.txt": b"42"}, ["hello\n"])
+    retried = (await team.api.post(f"/v1/runs/{run_id}/retry")).json()["id"]
+    await story.expand(retried)
+    now = await up_to_now(team)
+    for listed in (f"/v1/runs/{retried}/trials", f"/v1/evaluations/{ids.derive('evaluation', retried, 1)}/trials"):
+        first, second = (await team.api.get(listed, headers=now)).json()["items"]
+        assert (first["adopted_from"], second["adopted_from"]) == (ran, None)
+        assert (first["run_id"], first["ordinal"], first["status"]) == (retried, 1, "scored")
+    trial_id = first["id"]
+    told = (await team.api.get(f"/v1/trials/{trial_id}")).json()
+    own = {"id", "run_id", "evaluation_id", "adopted_from", "events_url", "logs_url", "artifacts_url"}
+    assert {name: told[name] for name in told if name not in own} == {
+        name: original[name] for name in original if name not in own
+    }
+    [execution] = (await team.api.get(told["artifacts_url"].replace("artifacts", "executions"))).json()["items"]
+    assert (execution["id"], execution["trial_id"]) == (original["execution_id"], ran)
+    [file] = (await team.api.get(told["artifacts_url"])).json()["items"]
+    assert (await team.api.get(file["url"])).content == b"42"
+    assert (await team.api.get(f"{told['artifacts_url']}/answer.txt")).content == b"42"
+    [chunk] = (await team.api.get(told["logs_url"])).json()["items"]
+    assert (chunk["text"], chunk["owner"]) == ("hello\n", ran)
+    [event] = (await team.api.get(told["events_url"])).json()["items"]
+    assert event["type"] == "seatrial.trial.adopted.v1"
+    cancelled = await team.api.post(f"/v1/trials/{trial_id}/cancel")
+    assert (cancelled.status_code, cancelled.json()["status"]) == (202, "scored")
 
 
 async def test_there_is_nothing_to_retry_in_a_run_that_scored_or_goes_on(team: Team) -> None:
