@@ -20,12 +20,14 @@ async def team(connection: Connection) -> str:
     return team_id
 
 
-@pytest.mark.parametrize("kind", ["team", "api_key", "task", "upload"])
+@pytest.mark.parametrize("kind", ["team", "api_key", "task", "agent", "upload"])
 async def test_a_row_has_an_id_of_its_kind(connection: Connection, team: str, kind: str) -> None:
     statements = {
         "team": "insert into seatrial.team (id, name) values ($1, 'x')",
         "api_key": f"insert into seatrial.api_key (id, team, name, role, hash) values ($1, '{team}', 'x', 'viewer', sha256('x'))",
         "task": f"insert into seatrial.task (id, team, name) values ($1, '{team}', 'x')",
+        "agent": "insert into seatrial.agent (id, team, name, definition, digest, created_by)"
+        f" values ($1, '{team}', 'x', '{{}}', sha256('{{}}'), 'key_x')",
         "upload": f"insert into seatrial.upload (id, team, created_by, expires_at) values ($1, '{team}', 'x', now())",
     }
     for wrong in ("", "x", ids.new("run"), ids.new("team" if kind != "team" else "key").upper()):
@@ -78,6 +80,24 @@ async def test_a_task_has_its_name_alone_in_its_team(connection: Connection, tea
 
 
 @pytest.mark.parametrize(
+    ("name", "definition"),
+    [("", "{}"), ("a b", "{}"), ("a:b", "{}"), (".a", "{}"), ("a" * 101, "{}"), ("agt_1", "{}"), ("a", '{"b": 1}')],
+)
+async def test_an_agent_is_named_plainly_and_digested_truly(
+    connection: Connection, team: str, name: str, definition: str
+) -> None:
+    statement = (
+        "insert into seatrial.agent (id, team, name, definition, digest, created_by)"
+        " values ($1, $2, $3, convert_to($4, 'UTF8'), sha256('{}'), 'key_x')"
+    )
+    with pytest.raises(asyncpg.CheckViolationError):
+        await connection.execute(statement, ids.new("agent"), team, name, definition)
+    await connection.execute(statement, ids.new("agent"), team, "a", "{}")
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await connection.execute(statement, ids.new("agent"), team, "a", "{}")
+
+
+@pytest.mark.parametrize(
     "statement",
     [
         "delete from seatrial.team",
@@ -87,6 +107,8 @@ async def test_a_task_has_its_name_alone_in_its_team(connection: Connection, tea
         "update seatrial.api_key set team = 'x', expires_at = null",
         "truncate seatrial.upload",
         "drop table seatrial.task",
+        "update seatrial.agent set definition = '{}'",
+        "delete from seatrial.agent",
     ],
 )
 async def test_the_application_cannot_change_what_it_never_should(connection: Connection, statement: str) -> None:
@@ -94,7 +116,7 @@ async def test_the_application_cannot_change_what_it_never_should(connection: Co
         await connection.execute(statement)
 
 
-@pytest.mark.parametrize("table", ["team", "api_key", "task", "upload", "roster", "sbom_cache"])
+@pytest.mark.parametrize("table", ["team", "api_key", "task", "agent", "upload", "roster", "sbom_cache"])
 async def test_the_projector_has_no_business_here(database: str, table: str) -> None:
     from app.eventlog.connect import connect
 

@@ -40,6 +40,7 @@ async def theirs(server: Server) -> AsyncIterator[dict[str, str]]:
         "evaluation": trial["evaluation_id"],
         "upload_id": (await team.api.post("/v1/uploads")).json()["id"],
         "key": keys[0]["id"],
+        "agent": (await team.api.post("/v1/agents", json={"name": "a", "agent": {"name": "nop"}})).json()["id"],
         "path": "a/b.txt",
     }
     await team.close()
@@ -132,7 +133,7 @@ async def test_a_missing_thing_is_said_to_be_missing(team: Team, route: Route) -
 
 @pytest.mark.parametrize("reference", ["0", "-1", "..%2f..", "run_", "%00", "run_01m8q50s'or'1", "9" * 30, "é"])
 async def test_no_reference_is_too_strange_to_be_missing(team: Team, reference: str) -> None:
-    for url in (f"/v1/runs/{reference}", f"/v1/tasks/{reference}", f"/v1/trials/{reference}"):
+    for url in (f"/v1/{kind}/{reference}" for kind in ("runs", "tasks", "trials", "agents")):
         problem(await team.api.get(url), 404, "not_found")
 
 

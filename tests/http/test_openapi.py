@@ -79,6 +79,7 @@ async def test_answers_are_what_the_document_says(api: dict[str, Any], team: Tea
         "run": run_id,
         "revision": revision_id,
         "task": "hello",
+        "agent": (await team.api.post("/v1/agents", json={"name": "a", "agent": {"name": "nop"}})).json()["id"],
         "trial": trial_id,
         "evaluation": trial["evaluation_id"],
     }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.http.problems import ProblemRaised
 from app.http.request import decode
+from app.http.routes.agents import NewAgent
 from app.http.routes.keys import NewKey
 from app.http.routes.revisions import NewRevision
 from app.http.routes.runs import NewRun
@@ -34,6 +35,7 @@ def wrong(kind: type, body: Any) -> tuple[str, str, str]:
 def test_what_is_right_is_taken() -> None:
     run = decode(NewRun, msgspec.json.encode(RIGHT))
     assert run.trials == 3
+    assert decode(NewRun, msgspec.json.encode(RIGHT | {"agent": "mine"})).agent == "mine"
     assert run.tasks[1].revision == "c"
 
 
@@ -46,6 +48,8 @@ def test_what_is_right_is_taken() -> None:
         ({"zzz": 1}, "/zzz", "unknown_field", "known: "),
         ({"a/b~c": 1}, "/a~1b~0c", "unknown_field", "known: "),
         ({"agent": {}}, "/agent/name", "missing_field", "`name` is missing"),
+        ({"agent": 5}, "/agent", "wrong_value", "str"),
+        ({"agent": ""}, "/agent", "wrong_value", "length"),
         ({"tasks": [{"revision": "c"}]}, "/tasks/0/task", "missing_field", "`task` is missing"),
         ({"trials": "3"}, "/trials", "wrong_value", "int"),
         ({"trials": 3.5}, "/trials", "wrong_value", "int"),
@@ -80,7 +84,7 @@ JSON = st.recursive(
 )
 
 
-@given(kind=st.sampled_from([NewRun, NewKey, NewRevision]), body=JSON | st.fixed_dictionaries({}, optional={
+@given(kind=st.sampled_from([NewRun, NewKey, NewRevision, NewAgent]), body=JSON | st.fixed_dictionaries({}, optional={
     "tasks": JSON, "agent": JSON, "trials": JSON, "labels": JSON, "name": JSON, "role": JSON, "upload": JSON,
     "expires_at": JSON,
 }))  # fmt: skip
@@ -102,7 +106,7 @@ def test_any_json_is_taken_or_refused_with_a_pointer_into_it(kind: type, body: A
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_refused_politely(content: bytes) -> None:
-    for kind in (NewRun, NewKey, NewRevision):
+    for kind in (NewRun, NewKey, NewRevision, NewAgent):
         try:
             decode(kind, content)
         except ProblemRaised as problem:

@@ -177,6 +177,7 @@ class World:
         request = run.Request(
             number=self.numbers[team],
             agent=state.agent,
+            agent_id=state.agent_id,
             trials=state.trials,
             roster=state.roster,
             evaluations=state.evaluations,

@@ -20,6 +20,12 @@ async def register(connection: Connection, world: World) -> None:
     """The registry's rows, as the commands write them beside the events."""
     for team in world.teams:
         await connection.execute("insert into seatrial.team (id, name) values ($1, $1)", team)
+        await connection.execute(
+            "insert into seatrial.agent (id, team, name, definition, digest, created_by)"
+            " values ($1, $2, 'pinned', '{}', sha256('{}'), 'key_test')",
+            world.agents[team],
+            team,
+        )
     for number, task in enumerate(world.tasks):
         await connection.execute(
             "insert into seatrial.task (id, team, name) values ($1, $2, $3)", task, world.team_of[task], f"t{number}"

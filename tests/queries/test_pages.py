@@ -75,7 +75,7 @@ async def test_a_walk_is_complete_while_runs_are_requested(database: str) -> Non
 
 
 async def test_filters_take_what_they_say(database: str) -> None:
-    world = await lived(database, 2, 700, teams=1)
+    world = await lived(database, 4, 700, teams=1)
     [team] = world.teams
     async with await open_pool(database, max_size=2) as pool:
         everything = (await runs.page(pool, team, page_size=200)).items
@@ -84,6 +84,7 @@ async def test_filters_take_what_they_say(database: str) -> None:
             (runs.Filter(status="completed"), lambda run: run.status == "completed"),
             (runs.Filter(outcome="failed"), lambda run: run.outcome == "failed"),
             (runs.Filter(agent="nop"), lambda run: run.agent.name == "nop"),
+            (runs.Filter(agent_id=world.agents[team]), lambda run: run.stored_agent is not None),
             (runs.Filter(created_after=middle), lambda run: run.created_at > middle),
             (runs.Filter(created_before=middle), lambda run: run.created_at < middle),
         ):

@@ -28,11 +28,13 @@ MANY = f"""
         'trial_id', 'trl_' || lpad((n / 2)::text, 26, '0'),
         'task_id', 'tsk_' || lpad((n % 100)::text, 26, '0'),
         'status', case when n % 1000 = 0 then 'running' else 'completed' end,
-        'agent_name', 'agent ' || n % 30
+        'agent_name', 'agent ' || n % 30,
+        'agent_id', case when n % 3 = 0 then 'agt_' || n % 30 end
     )) as made
 """
 ID = "0" * 22 + "4040"
 ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
+    "get_agent": [("tem_0", f"agt_{ID}"), ("tem_0", "a name")],
     "get_evaluation": [("tem_0", f"evl_{ID}", f"evl_{ID}")],
     "get_execution": [("tem_0", f"exe_{ID}")],
     "get_executions": [("tem_0", f"trl_{ID}")],
@@ -44,6 +46,7 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     "get_score": [("tem_0", f"run_{ID}")],
     "get_task": [("tem_0", f"tsk_{ID}"), ("tem_0", "a name")],
     "get_trial": [("tem_0", f"trl_{ID}", f"trl_{ID}")],
+    "page_agents": [("tem_0", None, 51), ("tem_0", f"agt_{ID}", 51)],
     "page_evaluations": [
         ("tem_0", 1_004_000, 51, *[None] * 7),
         ("tem_0", 1_004_000, 51, None, f"tsk_{ID}", *[None] * 5),
@@ -54,10 +57,11 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     "page_events_of_stream": [("tem_0", 0, 51, None, f"run_{ID}", 2_000_000)],
     "page_revisions": [("tem_0", 1_004_000, 51, *[None] * 4), ("tem_0", 1_004_000, 51, f"tsk_{ID}", *[None] * 3)],
     "page_runs": [
-        ("tem_0", 1_004_000, 51, *[None] * 6),
-        ("tem_0", 1_008_000, 51, "running", *[None] * 5),
-        ("tem_0", 1_008_000, 51, None, None, "agent 7", *[None] * 3),
-        ("tem_0", 1_008_000, 51, None, None, None, f"tsk_{ID}", None, None),
+        ("tem_0", 1_004_000, 51, *[None] * 7),
+        ("tem_0", 1_008_000, 51, "running", *[None] * 6),
+        ("tem_0", 1_008_000, 51, None, None, "agent 7", *[None] * 4),
+        ("tem_0", 1_008_000, 51, None, None, None, f"tsk_{ID}", *[None] * 3),
+        ("tem_0", 1_008_000, 51, *[None] * 6, "agt_7"),
     ],
     "page_tasks": [("tem_0", 1_004_000, 51)],
     "page_trials": [
@@ -67,7 +71,7 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "read_view_position": [(["view.run", "view.score"],)],
 }
-SMALL = {"checkpoint", "task n", "task named"}
+SMALL = {"checkpoint", "task n", "task named", "agent a", "agent stored"}
 """Tables of a few rows, which are read whole."""
 
 

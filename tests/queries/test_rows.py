@@ -56,7 +56,7 @@ async def test_things_are_found_by_id_number_name_and_the_only_prefix(database: 
 
 
 async def test_private_text_comes_when_asked_for_and_is_gone_when_erased(database: str) -> None:
-    world = await lived(database, 6, 900)
+    world = await lived(database, 11, 900)
     async with await open_pool(database, max_size=2) as pool:
         for team in world.teams:
             silent = (await runs.page(pool, team, page_size=200)).items
@@ -74,6 +74,21 @@ async def test_private_text_comes_when_asked_for_and_is_gone_when_erased(databas
         found = await runs.get(pool, team, named.id, private=True)
         assert found is not None
         assert (found.item.name, found.item.labels) == (None, {})
+
+
+async def test_runs_tell_of_the_stored_agent_that_they_named(database: str) -> None:
+    world = await lived(database, 11, 900)
+    async with await open_pool(database, max_size=2) as pool:
+        for team in world.teams:
+            stored, found = world.agents[team], (await runs.page(pool, team, page_size=200)).items
+            named = [one for one in found if world.states[one.id].agent_id == stored]
+            assert 0 < len(named) < len(found)
+            for one in found:
+                expected = runs.AgentName(id=stored, name="pinned") if one in named else None
+                assert one.stored_agent == expected
+                single = await runs.get(pool, team, str(one.number))
+                assert single is not None
+                assert single.item.stored_agent == expected
 
 
 async def test_rows_tell_what_their_streams_say(database: str) -> None:
@@ -96,7 +111,8 @@ async def test_rows_tell_what_their_streams_say(database: str) -> None:
             elif stream.startswith("trl_"):
                 executions = await trials.executions_of(pool, team, stream)
                 assert executions is not None
-                assert len(executions.item) == state.executions
+                ran = state if state.adopted_from is None else world.states[state.adopted_from]
+                assert len(executions.item) == ran.executions
                 for one in executions.item:
                     single = await trials.execution(pool, team, one.id)
                     assert single is not None

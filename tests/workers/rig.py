@@ -92,7 +92,7 @@ async def make_ready(house: House, team: str, image: Image = IMAGE) -> str:
 
 async def start_run(
     house: House, team: str, evaluations: int = 1, trials: int = 1, *, image: Image = IMAGE, revision_id: str = "",
-    priority: int = 0, deadline: datetime.datetime | None = None,
+    priority: int = 0, deadline: datetime.datetime | None = None, agent_id: str | None = None,
 ) -> str:  # fmt: skip
     """A run of as many evaluations, all of one ready revision."""
     run_id, revision_id = ids.new("run"), revision_id or await make_ready(house, team, image)
@@ -105,7 +105,7 @@ async def start_run(
     )  # fmt: skip
     request = run.Request(
         number=1, agent=ORACLE, trials=trials, roster=digest, evaluations=evaluations, priority=priority,
-        deadline_seconds=60 if deadline else None,
+        deadline_seconds=60 if deadline else None, agent_id=agent_id,
     )  # fmt: skip
     drafts = run.decide(None, request)
     assert not isinstance(drafts, Refused), drafts
@@ -122,7 +122,7 @@ async def retry(house: House, team: str, run_id: str) -> str:
     new, old = ids.new("run"), await state_of(house, RUN, run_id)
     request = run.Request(
         number=2, agent=old.agent, trials=old.trials, roster=old.roster, evaluations=old.evaluations,
-        priority=old.priority, derived_from=run_id,
+        priority=old.priority, derived_from=run_id, agent_id=old.agent_id,
     )  # fmt: skip
     await do(house, RUN, new, team, request)
     return new
