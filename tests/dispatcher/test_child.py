@@ -123,7 +123,7 @@ async def test_a_child_s_clock_folder_and_temporary_files_are_its_trial_s(
     tmp_path: Path, runtime: Runtime, server: ForkServer
 ) -> None:
     found = seen(await trial(bare(tmp_path, probe()), runtime, server))
-    assert found["cwd"] == str(tmp_path)
+    assert found["cwd"] == found["environ"]["HOME"] == str(tmp_path / ".home")
     assert found["environ"]["TMPDIR"] == str(tmp_path / ".tmp")
 
 

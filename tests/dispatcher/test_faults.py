@@ -16,7 +16,15 @@ from app.settings import Settings
 from tests.conformance.runtimes import INSTANCE, ROOT, eventually
 from tests.dispatcher.rig import Told, probe, sandboxes_of, trial, trial_spec
 from workers.dispatcher.harness import locate
-from workers.dispatcher.harness.model import PHASES, AgentSpec, Deadlines, NetworkPolicies, Phase, TrialSpec
+from workers.dispatcher.harness.model import (
+    PHASES,
+    AgentSpec,
+    Deadlines,
+    NetworkPolicies,
+    Phase,
+    TrialObservation,
+    TrialSpec,
+)
 from workers.dispatcher.harness.server import ForkServer
 from workers.dispatcher.runtimes.docker import open_runtime
 from workers.dispatcher.runtimes.port import NetworkPolicy, Runtime
@@ -74,6 +82,28 @@ def named(*arguments: str) -> list[int]:
     return found
 
 
+Running = asyncio.Task[TrialObservation]
+
+
+async def child_of(server: ForkServer, running: Running) -> int:
+    """The process of the one trial that `server` has, which was started before: as long as it imports, it runs `git`."""
+    assert server.alive, "start the server first: its own children are none of a trial's"
+
+    async def forked() -> list[int]:
+        assert not running.done(), f"the trial ended before it had a child: {running}"
+        return children(server)
+
+    (pid,) = await eventually(forked)
+    return pid
+
+
+def kill(pid: int, running: Running) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pytest.fail(f"the child had ended by itself: {running}")
+
+
 async def nothing_left(runtime: Runtime, spec: TrialSpec, server: ForkServer) -> None:
     async def gone() -> bool:
         return not (await sandboxes_of(runtime, spec) or marked(spec.execution_id) or children(server))
@@ -106,12 +136,12 @@ async def test_a_second_cancel_does_not_spoil_the_first(tmp_path: Path, runtime:
     spec, told, cancel = trial_spec(tmp_path, agent=probe(sleep=100, command="sleep 501")), Told(), asyncio.Event()
     running = asyncio.create_task(trial(spec, runtime, server, told, cancel))
     await told.until(lambda: "the probe is running" in told.log)
+    child = await child_of(server, running)
     cancel.set()
     for _ in range(5):
         await asyncio.sleep(0.02)
-        for child in children(server):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it may be quicker
+            os.kill(child, signal.SIGTERM)
     observation = await running
     assert (observation.state, observation.exit.code) == ("cancelled", 75)
     assert [e.type for e in observation.exceptions] == ["CancelledError"]
@@ -220,12 +250,14 @@ async def test_a_child_that_is_killed_is_a_loss(
 ) -> None:
     agent = probe(sleep=100) if phase == "agent" else AgentSpec()
     spec, told = trial_spec(tmp_path, "verifier-hangs", agent=agent, deadlines=Deadlines(total=60, verify=30)), Told()
+    await server.ensure()
     running = asyncio.create_task(trial(spec, runtime, server, told))
-    await told.until(lambda: phase in told.phases and bool(children(server)))
+    child = await child_of(server, running)
+    await told.until(lambda: phase in told.phases or running.done())
     await asyncio.sleep(secrets.randbelow(100) / 1000)
-    os.kill(children(server)[0], signal.SIGKILL)
+    kill(child, running)
     observation = await running
-    assert observation.state == "lost"
+    assert observation.state == "lost", observation
     assert observation.exit.signal == signal.SIGKILL
     assert observation.rewards is None
     await nothing_left(runtime, spec, server)
@@ -239,21 +271,23 @@ async def test_a_child_that_is_killed_while_its_sandbox_is_made_leaves_none(
         (tmp_path / str(number)).mkdir()
         spec, told = trial_spec(tmp_path / str(number)), Told()
         running = asyncio.create_task(trial(spec, runtime, server, told))
-        await told.until(lambda: bool(children(server)))
+        child = await child_of(server, running)
         await asyncio.sleep(after_seconds)
-        os.kill(children(server)[0], signal.SIGKILL)
-        await running
+        kill(child, running)
+        assert (await running).state == "lost"
         assert not await sandboxes_of(runtime, spec)
 
 
 async def test_what_a_child_started_ends_with_it(tmp_path: Path, runtime: Runtime, server: ForkServer) -> None:
     """A process in its own session, and one that has also cleared its environment, escape from a kill of the group."""
+    await server.ensure()
     spec, told = trial_spec(tmp_path, agent=probe(sleep=100, strays=True), sandbox="none", verify=False), Told()
     running = asyncio.create_task(trial(spec, runtime, server, told))
+    child = await child_of(server, running)
     await told.until(lambda: bool(named("sleep", "602")) and bool(named("/bin/sleep", "603")))
-    os.kill(children(server)[0], signal.SIGKILL)
+    kill(child, running)
     observation = await running
-    assert observation.state == "lost"
+    assert observation.state == "lost", observation
 
     async def gone() -> bool:
         return not (named("sleep", "601") or named("sleep", "602") or named("/bin/sleep", "603"))

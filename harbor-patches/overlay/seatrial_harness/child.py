@@ -1,8 +1,8 @@
 """One trial in a forked child. `main` never returns.
 
 The first frame carries everything: `trial` (UUID), `config` (Harbor's TrialConfig), `environment` (all variables),
-`variables` (the names among them that the pack may use), `folder`, `transfer`, `bundle`, `sandbox`, `network_modes`,
-`switches_network`. The fork server has seen none of it.
+`variables` (the names among them that the pack may use), `folder`, `own` (what in it is the child's to write), `reads` (what
+else it may see), `transfer`, `bundle`, `network_modes`, `switches_network`. The fork server has seen none of it.
 
 Ends with 0 after `result`, 75 after `cancelled`, 70 after `failed`; anything else is a loss.
 """
@@ -16,11 +16,11 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seatrial_harness import wire
+from seatrial_harness import confine, wire
 
 MARK = "SEATRIAL_TRIAL"
 """In the environment of a child and of everything that it starts: whose they are."""
@@ -30,12 +30,19 @@ _parents_objects: list[object] = []
 """Descriptors closed below belong to objects of the fork server; they must not be finalised here (a number is reused)."""
 
 
-def main(connection: int, output: int, trial: str, keep: object) -> None:
-    """Become the child of `trial`: its socket and its output pipe are given by number."""
+def main(
+    connection: int, output: int, trial: str, keep: object, user: int | None, die_with_parent: Callable[[], None]
+) -> None:
+    """Become the child of `trial`: its socket and its output pipe are given by number.
+
+    `user`: whom to become (confine.py); None: to stay as we are. `die_with_parent` is done again after that, because the kernel
+    forgets it with every change of user.
+    """
     _parents_objects.append(keep)
     code = FAILED
     try:
-        first = _enter(connection, output, trial)
+        first = _enter(connection, output, trial, user)
+        die_with_parent()
         code = asyncio.run(_run(*first))
     except BaseException:  # noqa: BLE001 - the last frame of this process: whatever it was, say it and leave
         traceback.print_exc()
@@ -45,7 +52,7 @@ def main(connection: int, output: int, trial: str, keep: object) -> None:
     os._exit(code)  # no finalisers and no atexit: they are the parent's
 
 
-def _enter(connection: int, output: int, trial: str) -> tuple[socket.socket, wire.Header]:
+def _enter(connection: int, output: int, trial: str, user: int | None) -> tuple[socket.socket, wire.Header]:
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(output, 1)
@@ -59,6 +66,16 @@ def _enter(connection: int, output: int, trial: str) -> tuple[socket.socket, wir
     channel = socket.socket(fileno=connection)
     channel.setblocking(True)
     first = wire.read_first(channel)
+    if user is not None:
+        try:
+            confine.enter(
+                user, own=first["own"], folder=first["folder"], readable=first["reads"],
+                temporary=first["environment"]["TMPDIR"],
+            )  # fmt: skip
+        except OSError as error:
+            why = f"the child cannot be confined: {error}"
+            channel.sendall(wire.pack({"ev": "failed", "type": "HarnessUnavailable", "message": why}))
+            raise
     os.environ.clear()  # also for C code and for what this process starts
     os.environ.update(first["environment"])
     os.environ[MARK] = trial
@@ -67,8 +84,8 @@ def _enter(connection: int, output: int, trial: str) -> tuple[socket.socket, wir
 
     tempfile.tempdir = None
     os.umask(0o022)
-    os.chdir(first["folder"])
-    channel.sendall(wire.pack({"ev": "hello", "pid": os.getpid()}))
+    os.chdir(first["environment"]["HOME"])
+    channel.sendall(wire.pack({"ev": "hello", "pid": os.getpid(), "confined": user is not None}))
     return channel, first
 
 

@@ -1,12 +1,13 @@
 """The fork server: imports Harbor once, then forks one child per trial.
 
-    python -I -m seatrial_harness.forkserver SOCKET_FD [MODULE…]
+    python -I -m seatrial_harness.forkserver SOCKET_FD confine|plain [MODULE…]
 
 One thread and no event loop, so that a fork is safe. It is started with an environment that holds no secret, because that
 stays readable in /proc/<child>/environ for ever, and it learns only ids: a child reads the rest from its own socket.
+With `confine` (as root, in a PID namespace of its own) each child becomes a user of its own (confine.py).
 
-Messages on its SOCK_SEQPACKET socket: in `{"op": "spawn", "trial"}` with two descriptors (socket, output pipe),
-`{"op": "kill", "trial", "signal"}`; out `ready`, `spawned`, `exit`, `refused`. End of stream: kill all children and exit.
+Messages on its SOCK_SEQPACKET socket: in `{"op": "spawn", "trial", "folder"}` with two descriptors (socket, output pipe),
+`{"op": "kill", "trial", "signal"}`; out `ready` (`unconfined`: why, when it was asked for in vain), `spawned`, `exit`, `refused`. End of stream: kill all children and exit.
 """
 
 import array
@@ -16,14 +17,15 @@ import gc
 import importlib
 import json
 import os
+import random
 import select
 import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
-from seatrial_harness import child, wire
+from seatrial_harness import child, confine, wire
 
 PRELOAD = (
     "asyncio",
@@ -53,11 +55,19 @@ def die_with_parent(parent: int) -> None:
         os._exit(71)
 
 
+class Child(NamedTuple):
+    trial: str
+    folder: str
+    pid: int
+    user: int | None
+
+
 class Server:
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, *, confined: bool) -> None:
         self._connection = connection
-        self._children: dict[int, tuple[str, int]] = {}
-        """pidfd -> (trial, pid). Pidfds and no SIGCHLD handler: a pid is not reused before its wait."""
+        self._confined = confined
+        self._children: dict[int, Child] = {}
+        """By pidfd, and no SIGCHLD handler: a pid is not reused before its wait."""
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
 
@@ -80,45 +90,57 @@ class Server:
             self._end_all()
         message = json.loads(data)
         if message["op"] == "spawn":
-            self._spawn(message["trial"], fds)
+            self._spawn(message["trial"], message["folder"], fds)
         elif message["op"] == "kill":
-            for trial, pid in self._children.values():
-                if trial == message["trial"]:
-                    _kill_group(pid, message["signal"])
+            for one in self._children.values():
+                if one.trial == message["trial"]:
+                    _kill_group(one.pid, message["signal"])
 
-    def _spawn(self, trial: str, fds: list[int]) -> None:
+    def _spawn(self, trial: str, folder: str, fds: list[int]) -> None:
         try:
             threads = len(os.listdir("/proc/self/task"))
             if threads != 1 or len(fds) != 2:
                 self.say(op="refused", trial=trial, why=f"{threads} threads and {len(fds)} descriptors")
                 return
-            me, pid = os.getpid(), os.fork()
+            me, user = os.getpid(), self._new_user()
+            pid = os.fork()
             if pid == 0:
                 try:
                     os.setsid()
                     die_with_parent(me)
-                    child.main(fds[0], fds[1], trial, self)
+                    child.main(fds[0], fds[1], trial, self, user, lambda: die_with_parent(me))
                 finally:
                     os._exit(72)
         finally:
             for number in fds:
                 os.close(number)
         pidfd = os.pidfd_open(pid)
-        self._children[pidfd] = (trial, pid)
+        self._children[pidfd] = Child(trial, folder, pid, user)
         self._poll.register(pidfd, select.POLLIN)
         self.say(op="spawned", trial=trial, pid=pid)
 
+    def _new_user(self) -> int | None:
+        """One whom no living child has, and of whom no earlier trial can have left anything."""
+        taken = {one.user for one in self._children.values()}
+        while self._confined:
+            if (user := confine.FIRST_USER + random.SystemRandom().randrange(confine.USERS)) not in taken:
+                return user
+        return None
+
     def _reap(self, pidfd: int) -> None:
-        trial, pid = self._children.pop(pidfd)
+        ended = self._children.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
-        _kill_group(pid, signal.SIGKILL)  # what it left in its group; before the wait, which frees the number
-        _, status, usage = os.wait4(pid, 0)
+        _kill_group(ended.pid, signal.SIGKILL)  # what it left in its group; before the wait, which frees the number
+        _, status, usage = os.wait4(ended.pid, 0)
+        if ended.user is not None:
+            confine.end_all_of(ended.user)
+            confine.forget(ended.folder)
         self._end_strays()
         code = os.waitstatus_to_exitcode(status)
         self.say(
             op="exit",
-            trial=trial,
+            trial=ended.trial,
             code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             cpu_seconds=usage.ru_utime + usage.ru_stime,
@@ -127,8 +149,8 @@ class Server:
 
     def _end_strays(self) -> None:
         """Kill what a child started and left: being their subreaper, this process has become their parent."""
-        mine = {pid for _, pid in self._children.values()}
-        live = {trial for trial, _ in self._children.values()}
+        mine = {one.pid for one in self._children.values()}
+        live = {one.trial for one in self._children.values()}
         for pid in _children_of(os.getpid()):
             if pid not in mine and _mark_of(pid) not in live:
                 with contextlib.suppress(OSError):
@@ -137,8 +159,8 @@ class Server:
 
     def _end_all(self) -> None:
         """The worker is gone: take every child along, and whatever they started."""
-        for _, pid in self._children.values():
-            _kill_group(pid, signal.SIGKILL)
+        for one in self._children.values():
+            _kill_group(one.pid, signal.SIGKILL)
         deadline = time.monotonic() + 2
         while time.monotonic() < deadline and (left := _children_of(os.getpid())):
             for pid in left:
@@ -188,12 +210,14 @@ def main() -> None:
         os.setsid()
         die_with_parent(parent)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    for name in (*PRELOAD, *sys.argv[2:]):
+    for name in (*PRELOAD, *sys.argv[3:]):
         importlib.import_module(name)
+    wanted = sys.argv[2] == "confine"
+    unconfined = confine.refusal(os.getcwd()) if wanted else None
     gc.collect()
     gc.freeze()  # 2.3 MB less per child: the collector does not touch the shared pages
-    server = Server(socket.socket(fileno=int(sys.argv[1])))
-    server.say(op="ready", import_seconds=time.monotonic() - began, protocol=1)
+    server = Server(socket.socket(fileno=int(sys.argv[1])), confined=wanted and unconfined is None)
+    server.say(op="ready", import_seconds=time.monotonic() - began, protocol=1, unconfined=unconfined)
     server.serve()
 
 

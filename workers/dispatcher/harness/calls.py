@@ -74,6 +74,8 @@ Call = Start | Exec | Put | Get | Network | Strays | Stop
 class Hello(msgspec.Struct, frozen=True, tag_field="ev", tag="hello"):
     pid: int
     """As the child sees itself, in its own namespace."""
+    confined: bool
+    """It is a user of its own, with its own view of the machine. Said before any code of an agent has run."""
 
 
 class Hook(msgspec.Struct, frozen=True, tag_field="ev", tag="hook"):

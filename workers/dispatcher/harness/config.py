@@ -14,6 +14,8 @@ from workers.dispatcher.harness.server import environment
 TRIAL = "trial"
 """The name of Harbor's trial and of its folder in the scratch folder."""
 TRANSFER, HOME, TEMPORARY = ".transfer", ".home", ".tmp"
+FOLDERS = (TRANSFER, HOME, TEMPORARY, TRIAL)
+"""What the child may write in: they lie in the scratch folder, which is the worker's."""
 
 
 def trial_folder(spec: TrialSpec) -> Path:
@@ -30,6 +32,8 @@ def first_frame(spec: TrialSpec, *, nonce: str, network_modes: list[str], switch
         "environment": spec.variables | base | private,
         "variables": sorted(spec.variables),
         "folder": str(spec.scratch),
+        "own": [str(spec.scratch / name) for name in FOLDERS],
+        "reads": [str(path) for path in (spec.task_folder, spec.agent.bundle) if path is not None],
         "transfer": str(spec.scratch / TRANSFER),
         "bundle": str(spec.agent.bundle) if spec.agent.bundle else None,
         "network_modes": network_modes,

@@ -5,8 +5,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Awaitable, Callable, Generator
-from pathlib import Path
-from typing import Literal, assert_never
+from typing import BinaryIO, Literal, assert_never
 
 import msgspec
 import structlog
@@ -43,6 +42,8 @@ class Conversation:
         self.ended: Literal["result", "cancelled", "failed"] | None = None
         self.failure: TrialException | None = None
         self.verifiers: list[VerifierFacts] = []
+        self._greeted = False
+        self.confined = False
 
     async def listen(self, connection: socket.socket, first_frame: wire.Header) -> None:
         """Tell the child what to do and serve it until it closes its end. Takes the socket over."""
@@ -99,7 +100,8 @@ class Conversation:
     def _note(self, event: calls.Event) -> None:
         match event:
             case calls.Hello():
-                pass
+                if not self._greeted:  # what it says later is an agent's word
+                    self._greeted, self.confined = True, event.confined
             case calls.Hook():
                 self._phases.step = event.step
                 if (phase := BEGINS.get(event.event)) is not None:
@@ -127,15 +129,25 @@ class Conversation:
         if final:
             del self._outputs[call, stream]
 
-    async def keep_printed(self, reading: int, path: Path) -> None:
-        """What the child itself prints: into a file, and on to the listener. Takes the pipe over."""
+    async def keep_printed(self, reading: int, file: BinaryIO) -> None:
+        """What the child itself prints: into a file, and on to the listener. Takes the pipe and the file over.
+
+        A disk that is full ends the keeping, not the reading: a child whose output nobody takes would stand still.
+        """
         output, kept = Output(self._teller, "stderr", "harness"), 0
-        with piped(reading) as read, path.open("wb") as file:
+        with piped(reading) as read, contextlib.ExitStack() as closing:
+            closing.callback(_close, file)
             while part := await read():
-                file.write(part[: max(0, HARNESS_LOG_LIMIT_BYTES - kept)])
-                file.flush()
-                kept += len(part)
+                with contextlib.suppress(OSError):
+                    file.write(part[: max(0, HARNESS_LOG_LIMIT_BYTES - kept)])
+                    file.flush()
+                    kept += len(part)
                 output.feed(part, self._phases.current, self._phases.step)
+
+
+def _close(file: BinaryIO) -> None:
+    with contextlib.suppress(OSError):  # what could not be written before cannot be now
+        file.close()
 
 
 @contextlib.contextmanager

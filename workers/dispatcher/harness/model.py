@@ -155,6 +155,8 @@ class TrialObservation(msgspec.Struct, frozen=True):
     """Harbor's order: the trial's own first, then those of the steps."""
     exit: Exit = Exit()
     verifiers: tuple[VerifierFacts, ...] = ()
+    confined: bool = False
+    """The harness child was a user of its own, with nothing of the worker's in view."""
     effective: Effective | None = None
     """Of the agent's sandbox; None when it never ran."""
     oom_kills: int = 0

@@ -1,7 +1,8 @@
 """The fork server seen from the worker: start it, have it fork, hear how each child ended.
 
 One server per harness build, and a second one with litellm loaded for agents that need it. As root it lives in its own
-PID namespace, so that nothing a trial starts outlives it; without that right it runs plainly and watches its children.
+PID namespace, so that nothing a trial starts outlives it, and each child becomes a user of its own that sees nothing of the
+worker's (the overlay's confine.py); without that right it runs plainly and watches its children, who are the worker's user.
 A server that has died is started again for the next trial; the trials that it had are lost.
 """
 
@@ -105,10 +106,11 @@ class ForkServer:
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        namespace = await asyncio.to_thread(_namespace)
         command = (
-            *await asyncio.to_thread(_namespace),
+            *namespace,
             str(self._harness.python), "-I", "-u", "-m", "seatrial_harness.forkserver", str(theirs.fileno()),
-            *self._preload,
+            "confine" if namespace else "plain", *self._preload,
         )  # fmt: skip
         self._printed.clear()
         try:
@@ -171,6 +173,8 @@ class ForkServer:
     def _hear(self, message: dict[str, Any]) -> None:
         match message["op"]:
             case "ready":
+                if message["unconfined"] is not None:
+                    log.warning("harness children run as root: they cannot be confined", why=message["unconfined"])
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_result(None)
             case "exit":
@@ -201,13 +205,13 @@ class ForkServer:
             printed = self._printed.decode(errors="replace").strip()[-2000:]
             self._ready.set_exception(HarnessUnavailable(f"the harness does not start:\n{printed}"))
 
-    async def spawn(self, trial: str, control: socket.socket, output: int) -> Child:
-        """Fork a child that takes `control` and `output` over. Raises HarnessUnavailable."""
+    async def spawn(self, trial: str, folder: Path, control: socket.socket, output: int) -> Child:
+        """Fork a child that takes `control` and `output` over, and will have its files in `folder`. Raises HarnessUnavailable."""
         await self.ensure()
         child = Child(asyncio.get_running_loop().create_future())
         self._children[trial] = child
         fds = array.array("i", [control.fileno(), output])
-        message = json.dumps({"op": "spawn", "trial": trial}).encode()
+        message = json.dumps({"op": "spawn", "trial": trial, "folder": str(folder)}).encode()
         await self._send(message, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         return child
 

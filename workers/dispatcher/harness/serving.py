@@ -190,6 +190,9 @@ class Desk:
     async def _get(self, call: calls.Get) -> None:
         sandbox = self._live(call)
         with os.fdopen(self._open(call.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as opened:
+            owner = self._transfer.stat(follow_symlinks=False)
+            if owner.st_uid != os.geteuid():  # the child is a user of its own, and shall read it
+                os.fchown(opened.fileno(), owner.st_uid, owner.st_gid)
             async for part in sandbox.get(call.path, DOWNLOAD_LIMIT_BYTES):
                 await asyncio.to_thread(opened.write, part)
 

@@ -7,9 +7,10 @@ import asyncio
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import structlog
 
@@ -151,20 +152,21 @@ class _Trial:
         return TrialException("SandboxPolicyUnsupportedError", message, "provision")
 
     async def _with_child(self, cancel: asyncio.Event) -> None:
-        await asyncio.to_thread(self._make_folders)
+        printed = await asyncio.to_thread(self._make_folders)
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            child = await self._server.spawn(self._spec.execution_id, theirs, writing)
+            child = await self._server.spawn(self._spec.execution_id, self._spec.scratch, theirs, writing)
         except BaseException:
             ours.close()
             os.close(reading)
+            printed.close()
             raise
         finally:
             theirs.close()
             os.close(writing)
         ours.setblocking(False)
-        printing = asyncio.create_task(self._child.keep_printed(reading, self._folder / "harness.log"))
+        printing = asyncio.create_task(self._child.keep_printed(reading, printed))
         talking = asyncio.create_task(self._child.listen(ours, self._first_frame()))
         try:
             await self._until_end(talking, cancel)
@@ -209,9 +211,11 @@ class _Trial:
         await self._desk.close()
         await self._teller.close()
 
-    def _make_folders(self) -> None:
-        for name in (config.TRANSFER, config.HOME, config.TEMPORARY, config.TRIAL):
+    def _make_folders(self) -> BinaryIO:
+        """Make the child's folders, and open the file for what it prints: before the child can put a link in its place."""
+        for name in config.FOLDERS:
             (self._spec.scratch / name).mkdir(exist_ok=True)
+        return (self._folder / "harness.log").open("wb")
 
     def _first_frame(self) -> wire.Header:
         able = self._runtime.capabilities
@@ -241,6 +245,7 @@ class _Trial:
             exceptions=exceptions,
             exit=self._exit,
             verifiers=tuple(self._child.verifiers),
+            confined=self._child.confined,
             effective=self._desk.effective,
             oom_kills=self._desk.oom_kills,
             peak_memory_bytes=self._desk.peak_memory_bytes,
@@ -269,7 +274,10 @@ class _Trial:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    with path.open("rb") as file:
+    """What the child left as a file. Never what a link of its making points to, and never waiting for a pipe."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ResultInvalid(f"{path.name} is no file")
         raw = file.read(limit + 1)
     if len(raw) > limit:
         raise ResultInvalid(f"{path.name} has more than {limit} bytes")
