@@ -40,6 +40,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the harness environment lives. Empty: `<home>/harness`."""
     http_host: str = "127.0.0.1"
     http_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7070
+    connections: Positive = 4_000
+    """Connections that one API process takes at a time, if the system lets it open so many files."""
+    team_streams: Positive = 2_000
+    """Event and log streams, and requests that wait, which one team may have open on one API process."""
     public_url: str = ""
     """How users reach the API. Empty: http://<host>:<port>."""
     api_url: str = ""
@@ -91,9 +95,36 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         elif name in Settings.__struct_fields__:
             values[name] = value
         else:
-            raise SettingsInvalid(f"{variable} is not a setting. Known: {', '.join(Settings.__struct_fields__)}")
+            raise SettingsInvalid(f"{variable} is not a setting; {_known(name)}")
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        raise SettingsInvalid(f"{PREFIX}{path.rstrip('`').upper()}: {message}") from error
+        name = str(error).partition(" - at `$.")[2].rstrip("`")
+        raise SettingsInvalid(f"{PREFIX}{name.upper()}: must be {_wanted(name)}") from error
+
+
+def _known(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, Settings.__struct_fields__, n=1)
+    if near:
+        return f"did you mean {PREFIX}{near[0].upper()}?"
+    return f"known after {PREFIX}: {', '.join(field.upper() for field in Settings.__struct_fields__)}"
+
+
+def _wanted(name: str) -> str:
+    """What the value of a setting must be, in words."""
+    from msgspec import inspect
+
+    field = next(field for field in msgspec.structs.fields(Settings) if field.name == name)
+    match inspect.type_info(field.type):
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType(ge=least, le=most):
+            return (
+                f"a whole number from {least} to {most}" if most is not None else f"a whole number of at least {least}"
+            )
+        case inspect.FloatType():
+            return "a number above 0"
+        case _:
+            return "text"

@@ -12,17 +12,30 @@ def test_nothing_has_to_be_set() -> None:
 
 
 def test_a_variable_that_nobody_reads_is_refused_by_name() -> None:
-    with pytest.raises(SettingsInvalid, match="SEATRIAL_SLOTZ is not a setting"):
+    with pytest.raises(SettingsInvalid, match=r"SEATRIAL_SLOTZ is not a setting; did you mean SEATRIAL_SLOTS\?"):
         load({"SEATRIAL_SLOTZ": "3"})
+    with pytest.raises(SettingsInvalid, match="SEATRIAL_NONSENSE is not a setting; known after SEATRIAL_: HOME, "):
+        load({"SEATRIAL_NONSENSE": "3"})
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("SEATRIAL_SLOTS", "none"), ("SEATRIAL_SLOTS", "0"), ("SEATRIAL_HTTP_PORT", "70000")]
+    ("variable", "value", "wanted"),
+    [
+        ("SEATRIAL_SLOTS", "none", "a whole number of at least 1"),
+        ("SEATRIAL_SLOTS", "0", "a whole number of at least 1"),
+        ("SEATRIAL_HTTP_PORT", "70000", "a whole number from 0 to 65535"),
+        ("SEATRIAL_HTTP_PORT", "abc", "a whole number from 0 to 65535"),
+        ("SEATRIAL_LOG_JSON", "perhaps", "true or false"),
+        ("SEATRIAL_LEASE_SECONDS", "0", "a number above 0"),
+    ],
 )
-def test_a_wrong_value_is_refused_with_the_variables_name_and_without_the_value(variable: str, value: str) -> None:
+def test_a_wrong_value_is_refused_with_the_variables_name_and_what_is_wanted(
+    variable: str, value: str, wanted: str
+) -> None:
+    """And without the value, which may be a secret."""
     with pytest.raises(SettingsInvalid) as refused:
         load({variable: value})
-    assert str(refused.value).startswith(f"{variable}: ")
+    assert str(refused.value) == f"{variable}: must be {wanted}"
 
 
 def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:

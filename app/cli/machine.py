@@ -11,7 +11,7 @@ from app.settings import Settings
 @click.option("--detach", "-d", is_flag=True, help="Return when the server is ready.")
 @click.option("--report", type=int, hidden=True)
 def up(detach: bool, report: int | None) -> None:
-    """Start Seatrial on this machine: databases, bus, API and workers."""
+    """Start Seatrial on this machine: databases, bus, API and workers. Exit 0 when it runs, or ran already."""
     arguments = ["up", *(["--detach"] if detach else []), *(["--report", str(report)] if report is not None else [])]
     sys.exit(_local(arguments))
 
@@ -31,6 +31,7 @@ def status(json_: bool) -> None:
 
 def start_detached(values: Settings, *, quiet: bool = False) -> None:
     """Start a server that outlives this command, saying what is done (`quiet`: on stderr). Raises ClickException with the remedy."""
+    from app.local import state
     from app.local.engine import confirm
     from app.local.errors import AlreadyRunning, LocalError
     from app.local.report import Report, to_stderr, to_terminal
@@ -38,8 +39,9 @@ def start_detached(values: Settings, *, quiet: bool = False) -> None:
 
     try:
         up_detached(values, Report(to_stderr if quiet else to_terminal), ask=confirm if sys.stdin.isatty() else None)
-    except AlreadyRunning:
-        pass
+    except AlreadyRunning as error:
+        if state.await_ready(values.home_path) is None:
+            raise click.ClickException(f"{error} It does not get ready; see {values.home_path / 'logs'}.") from error
     except LocalError as error:
         raise click.ClickException(str(error)) from error
 

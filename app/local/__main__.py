@@ -34,11 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
             case "status":
                 return _status(values, as_json=asked.json)
             case _ if asked.detach:
-                return _up_detached(values, report)
+                up_detached(values, report, ask=_ask())
             case _:
                 return _up(values, asked.report)
+    except AlreadyRunning as error:  # what was asked for is so
+        print(error)
     except (LocalError, settings.SettingsInvalid) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -58,14 +60,6 @@ def _up(values: settings.Settings, descriptor: int | None) -> int:
 
 def _ask() -> Ask | None:
     return engine.confirm if sys.stdin.isatty() else None
-
-
-def _up_detached(values: settings.Settings, report: Report) -> int:
-    try:
-        up_detached(values, report, ask=_ask())
-    except AlreadyRunning as error:
-        print(error)
-    return 0
 
 
 def _status(values: settings.Settings, *, as_json: bool) -> int:

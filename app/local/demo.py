@@ -119,7 +119,7 @@ def main() -> int:
     try:
         demo(settings_module.load(), report)
     except (LocalError, settings_module.SettingsInvalid) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

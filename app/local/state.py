@@ -89,6 +89,23 @@ def is_running(home: Path) -> bool:
     return False
 
 
+def already_running(home: Path) -> AlreadyRunning:
+    other = load(home)
+    where = f" (pid {other.pid}, {other.url})" if other else ""
+    return AlreadyRunning(f"Seatrial is running already{where}; stop it with `seatrial down`.")
+
+
+def await_ready(home: Path, patience_seconds: float = 120.0) -> State | None:
+    """The state of a server that somebody else starts, when it is ready; None when it ended, or is not ready by then."""
+    deadline = time.monotonic() + patience_seconds
+    while is_running(home) and time.monotonic() < deadline:
+        found = load(home)
+        if found is not None and found.ready:
+            return found
+        time.sleep(0.1)
+    return None
+
+
 @contextlib.contextmanager
 def only_one(home: Path, patience_seconds: float = 1.0) -> Generator[None]:
     """Be the one supervisor of a home. Raises AlreadyRunning, with where the other one is."""
@@ -105,9 +122,7 @@ def only_one(home: Path, patience_seconds: float = 1.0) -> Generator[None]:
                 if time.monotonic() < deadline:
                     time.sleep(0.05)
                     continue
-                other = load(home)
-                where = f" (pid {other.pid}, {other.url})" if other else ""
-                raise AlreadyRunning(f"Seatrial is running already{where}; stop it with `seatrial down`.") from None
+                raise already_running(home) from None
         (folder / "state.json").unlink(missing_ok=True)
         try:
             yield

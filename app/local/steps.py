@@ -160,15 +160,26 @@ def write_urls(home: Path, urls: Mapping[str, str]) -> None:
             child.write_private(path, url)
 
 
+def check_port(settings: Settings) -> None:
+    """Raises PortTaken when the API's port is another program's: asked before anything is written, and again below."""
+    if settings.http_port:
+        used = settings.home_path.exists()
+        _await_port(settings.http_port, settings.http_host, PORT_SECONDS if used else 0.0)
+
+
 def free_http_port(settings: Settings, home: Path) -> int:
-    """The port of the API. Raises PortTaken; asked first, before anything that takes time."""
+    """The port of the API. Raises PortTaken."""
     port = settings.http_port or child.choose_port(state.run_folder(home) / "http-port")
-    deadline = time.monotonic() + PORT_SECONDS
-    while not child.port_is_free(port, settings.http_host):
+    _await_port(port, settings.http_host, PORT_SECONDS)
+    return port
+
+
+def _await_port(port: int, host: str, patience_seconds: float) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while not child.port_is_free(port, host):
         if time.monotonic() > deadline:
             raise PortTaken(f"Port {port} is taken by another program; stop it, or choose one with SEATRIAL_HTTP_PORT.")
         time.sleep(0.05)
-    return port
 
 
 def chosen(settings: Settings, home: Path, docker_host: str, http_port: int) -> Settings:

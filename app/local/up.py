@@ -18,11 +18,12 @@ import msgspec
 
 from app.local import child, engine, harness, state
 from app.local.docker_packages import Ask
-from app.local.errors import AlreadyRunning, LocalError, ServerFailed, ToolMissing
+from app.local.errors import LocalError, ServerFailed, ToolMissing
 from app.local.nats import Nats
 from app.local.process import available
 from app.local.report import End, Message, Report
 from app.local.steps import (
+    check_port,
     chosen,
     environment_of,
     free_http_port,
@@ -47,6 +48,8 @@ def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: 
     """
     home = settings.home_path
     started = time.monotonic()
+    if not state.is_running(home):  # else the port is ours, and `only_one` says so
+        check_port(settings)
     make_home(home)
     with state.only_one(home), bell() as ringing, contextlib.ExitStack() as stack:
         ringing.interrupting = True
@@ -126,15 +129,16 @@ def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: 
 
 
 def up_detached(settings: Settings, report: Report, *, ask: Ask | None = None) -> None:
-    """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says.
+    """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says, and
+    AlreadyRunning (that one may still be starting: `state.await_ready`).
 
     With `ask` the engine is found or installed from here, since the supervisor has no terminal to ask on.
     """
     home = settings.home_path
-    make_home(home)
     if state.is_running(home):
-        other = state.load(home)
-        raise AlreadyRunning(f"Seatrial is running already{f' ({other.url})' if other else ''}.")
+        raise state.already_running(home)
+    check_port(settings)
+    make_home(home)
     if ask is not None and engine.find(settings) is None:
         engine.ensure(settings, progress=report.say, ask=ask)
     reading, writing = os.pipe()
@@ -164,6 +168,8 @@ def up_detached(settings: Settings, report: Report, *, ask: Ask | None = None) -
         raise ServerFailed(f"The server ended while it started ({child.last_line(log)}); see {log}.")
     if end.error is not None:
         process.wait()
+        if state.is_running(home):  # another one was faster
+            raise state.already_running(home)
         raise LocalError(end.error)
     report.end()
 
