@@ -63,7 +63,7 @@ def run(
     client = connect(start=True, quiet=json_)
     status = show.Status(quiet=json_)
     if folders:  # an agent that cannot be is told before packs are built for it
-        client.post("/v1/agents/check", {"agent": asked["agent"]})
+        client.post("/v1/runs/check-agent", {"agent": asked["agent"]})
     asked["tasks"] = [*_built(client, folders, status, quiet=json_), *named]
     started = time.monotonic()
     try:

@@ -51,7 +51,7 @@ ROUTES: tuple[Route, ...] = (
     _get("/v1/agents"),
     Route(method="POST", template="/v1/agents", role="member", body={"name": "mine", "agent": {"name": "oracle"}}),
     _get("/v1/agents/{agent}", "/v1/agents/absent"),
-    Route(method="POST", template="/v1/agents/check", role="viewer", body={"agent": {"name": "oracle"}}),
+    Route(method="POST", template="/v1/runs/check-agent", role="viewer", body={"agent": {"name": "oracle"}}),
     _get("/v1/keys", role="admin"),
     Route(method="POST", template="/v1/keys", role="admin", body={"name": "ci"}),
     Route(method="POST", template="/v1/keys/{key}/revoke", path=f"/v1/keys/{KEY}/revoke", role="admin", missing=404),

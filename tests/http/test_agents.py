@@ -48,6 +48,13 @@ async def test_the_list_has_pages_of_stored_agents_and_the_names_of_the_harness(
     problem(await team.api.get("/v1/agents", params={"page_token": "nonsense"}), 400, "page_token_invalid")
 
 
+async def test_every_name_leads_to_its_agent(team: Team) -> None:
+    """Also those of routes and methods."""
+    for name in ("check", "create", "list", "harness", "agents", "0", "a.b-c_d"):
+        made = await team.api.post("/v1/agents", json=CAREFUL | {"name": name})
+        assert (await team.api.get(f"/v1/agents/{name}")).json()["id"] == made.json()["id"]
+
+
 async def test_an_agent_of_the_harness_is_said_to_be_one(team: Team) -> None:
     assert "of the harness" in problem(await team.api.get("/v1/agents/oracle"), 404, "not_found")["detail"]
 

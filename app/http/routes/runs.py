@@ -101,10 +101,10 @@ async def start_run(
 
 
 @post(
-    "/v1/agents/check",
+    "/v1/runs/check-agent",
     opt=needs(permission_of(commands.choose_agent)),
     status_code=200,
-    tags=["agents"],
+    tags=["runs"],
     operation_id="checkAgent",
 )
 async def check_agent(house: Given[House], caller: Given[Caller], data: JSONBody[WantedAgent]) -> answers.CheckedAgent:
