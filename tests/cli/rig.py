@@ -105,16 +105,22 @@ async def next_stream(team: Team, kind: str, seen: set[str]) -> str:
             await asyncio.sleep(0.02)
 
 
-async def play(team: Team, *, score: bool = True, cancelled: bool = False, archive: bytes = b"an archive") -> str:
-    """What foreman and workers write of the next run: each trial scores 1.0, or errors; then the evidence is sealed."""
-    story, run_id = Story(team.house, team.id), await next_stream(team, "run", set())
+async def play(
+    team: Team, *, score: bool = True, failing: int = 0, cancelled: bool = False, archive: bytes = b"an archive",
+    after: str | None = None,
+) -> str:  # fmt: skip
+    """What foreman and workers write of the next run (but the one it comes `after`): its trials score 1.0 but the last
+    `failing` ones, or all error; those that adopt a score have it; then the evidence is sealed."""
+    story, run_id = Story(team.house, team.id), await next_stream(team, "run", {after} if after else set())
     trials = await story.expand(run_id)
-    for trial_id in trials:
+    failing = failing if score else len(trials)
+    for number, trial_id in enumerate(trials):
         execution_id = await story.start(run_id, trial_id)
         await story.leave(trial_id, execution_id, 1, {"answer.txt": b"42"}, ["hello\n", "world\n"])
-        await (story.score(run_id, trial_id, execution_id) if score else story.fail(run_id, trial_id, execution_id))
-    count = len(trials)
-    tally = Tally(trials=count, scored=count if score else 0, cancelled=0, errored={} if score else {"task": count})
+        scores = number < len(trials) - failing
+        await (story.score(run_id, trial_id, execution_id) if scores else story.fail(run_id, trial_id, execution_id))
+    count = await story.trials(run_id)
+    tally = Tally(trials=count, scored=count - failing, cancelled=0, errored={"task": failing} if failing else {})
     evaluation_id = await story.complete(run_id, 1, tally)
     await story.complete_run(run_id, tally, cancelled=cancelled)
     await story.seal(run_id, evaluation_id, archive)

@@ -93,6 +93,26 @@ async def test_a_run_is_cancelled_and_repeated(seatrial: Shell, team: Team) -> N
     assert (await seatrial("runs", "retry", "1", "-d")).out == "run 2 repeats run 1\n"
 
 
+async def test_a_retry_says_what_it_adopts_and_what_it_runs(seatrial: Shell, team: Team) -> None:
+    await ready_task(team)
+    await seatrial("run", "hello", "-k", "3", "-d")
+    first = await play(team, failing=1)
+    done, second = await asyncio.gather(seatrial("runs", "retry", "1"), play(team, after=first))
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert [line for line in lines if line.startswith("trial")] == [
+        "trial 1 adopted, scored 1.0", "trial 2 adopted, scored 1.0", "trial 3 scored 1.0",
+    ]  # fmt: skip
+    assert lines[-1].startswith("score 1.000   scored 3/3   adopted 2, ran 1   ")
+    shown = (await seatrial("runs", "show", "2")).out
+    assert f"retries   {first}" in shown
+    assert "adopted   2 scored trials" in shown
+    assert shown.count("  adopted  ") == 2
+    [trial, *_] = (await seatrial("runs", "show", second, "--json")).json["trials_list"]
+    told = (await seatrial("trials", "show", trial["id"])).out
+    assert ["adopted", "from", trial["adopted_from"]] in [line.split() for line in told.splitlines()]
+
+
 async def test_a_key_is_made_listed_and_revoked(team: Team, tmp_path: Path) -> None:
     admin = Shell(team, tmp_path, role="admin")
     made = await admin("keys", "create", "robot", "--json")

@@ -87,6 +87,14 @@ class Story:
                     made.append(trial_id)
         return made
 
+    async def trials(self, run_id: str) -> int:
+        """How many a run of one evaluation has."""
+        async with self.house.pool.acquire() as connection:
+            [first, *_] = await read_stream(connection, run_id)
+        state = run.evolve(None, decode(first.type, first.schema_version, first.data))
+        assert state is not None
+        return state.trials
+
     async def start(self, run_id: str, trial_id: str) -> str:
         """Admit and start a trial; the id of its execution."""
         async with self.house.pool.acquire() as connection:

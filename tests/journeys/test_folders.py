@@ -5,13 +5,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.admin.team import limit
 from app.domain.events import RunRequested, TrialErrored
+from app.evidence.check import check
 from tests.journeys.api import Problem
 from tests.journeys.history import History
-from tests.journeys.holds import everything_holds
+from tests.journeys.holds import eventually, everything_holds
 from tests.journeys.packs import script, write_pack
 from tests.journeys.system import ROOT, System
 
@@ -78,14 +81,66 @@ async def test_a_retry_runs_what_has_no_score_and_nothing_else(system: System, q
     first = await system.api.completed(await system.api.start([quick, pack.name], trials=2))
     assert first["tally"] == {"trials": 4, "scored": 2, "errored": {"task": 2}, "cancelled": 0}
     again = await system.api.completed(await system.api.post(f"/v1/runs/{first['id']}/retry"))
-    assert again["derived_from"] == first["id"]
-    assert again["tally"] == {"trials": 2, "scored": 0, "errored": {"task": 2}, "cancelled": 0}
+    assert (again["derived_from"], again["adopted"]) == (first["id"], 2)
+    assert again["tally"] == {"trials": 4, "scored": 2, "errored": {"task": 2}, "cancelled": 0}
     history = await everything_holds(system)
     assert _failures(history, again["id"]) == ["verifier.exited"] * 2
+    assert sorted(history.executions_of_run(again["id"])) == [0, 0, 1, 1]
     assert [one.event for one in history.of(again["id"], RunRequested)]
     with pytest.raises(Problem) as refused:
         await system.api.post(f"/v1/runs/{(await system.api.completed(await system.api.start([quick])))['id']}/retry")
     assert refused.value.code == "nothing_to_retry"
+
+
+async def test_a_retry_adopts_what_scored_and_its_archive_proves_it(
+    system: System, quick: str, endless: str, tmp_path: Path
+) -> None:
+    """Also where both are of one evaluation: of a run of two trials one is cancelled, the other scores."""
+    team = (await system.api.get("/v1/me"))["team"]
+    before = await system.api.start([endless])
+    await _trials(system, before, 1)
+    await limit(system.database_url, team, 1)  # so that the endless one holds up the two until one of them is cancelled
+    try:
+        first = await system.api.start([quick], trials=2)
+        kept, cancelled = [one["id"] for one in await _trials(system, first, 2)]
+        assert (await system.api.post(f"/v1/trials/{cancelled}/cancel"))["status"] == "cancelled"
+    finally:
+        await limit(system.database_url, team, None)
+        await system.api.post(f"/v1/runs/{before['id']}/cancel")
+    first = await system.api.completed(first)
+    assert (first["outcome"], first["tally"]["scored"]) == ("cancelled", 1)
+    done = await seatrial(system, tmp_path, "runs", "retry", str(first["number"]))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "trial 1 adopted, scored 1.0" in lines
+    assert "   scored 2/2   adopted 1, ran 1   " in lines[-1]
+    [again, *_] = [one async for one in system.api.pages("/v1/runs") if one["derived_from"] == first["id"]]
+    history = await everything_holds(system)
+    assert history.executions_of_run(again["id"]) == [0, 1]
+    fetched = await seatrial(system, tmp_path, "runs", "archive", str(again["number"]), "-o", "here.tar.zst")
+    assert fetched.returncode == 0, fetched.stderr
+    checked = await seatrial(system, tmp_path, "verify", "here.tar.zst")
+    assert checked.returncode == 0, checked.stdout
+    assert "1 of these scores" in checked.stdout
+    archive = check(tmp_path / "here.tar.zst")
+    assert archive.provenance is not None
+    assert archive.manifest is not None
+    assert [one.adopted_from for one in archive.provenance.trials] == [kept, None]
+    assert {f"trials/{number}/executions/1/result.json" for number in (1, 2)} <= {
+        one.path for one in archive.manifest.files
+    }
+
+
+async def _trials(system: System, run: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """The trials of a run, as soon as there are so many."""
+    found: list[dict[str, Any]] = []
+
+    async def made() -> bool:
+        found[:] = [one async for one in system.api.pages(f"/v1/runs/{run['id']}/trials")]
+        return len(found) == count
+
+    await eventually(made, 60, "the trials of the run are queued")
+    return found
 
 
 def _failures(history: History, run: str) -> list[str]:
