@@ -28,7 +28,9 @@ def needs(permission: Permission, **more: Any) -> dict[str, Any]:
 
 async def let_in(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """The guard of every route. Runs before the body is read."""
-    if handler.opt.get("public"):
+    if (
+        handler.opt.get("public") or connection.scope.get("method") == "OPTIONS"
+    ):  # the framework's: which methods there are
         return
     permission: Permission = handler.opt["permission"]
     process = process_of(connection.app)

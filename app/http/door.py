@@ -40,8 +40,9 @@ class Door:
             await self.litestar(scope, receive, send)
             return
         context = Context(request_id=request_id())
-        passed: dict[str, Any] = scope  # pyright: ignore[reportAssignmentType]
-        passed[KEY] = context
+        passed: dict[str, Any] = {**scope, KEY: context}
+        if scope["method"] == "HEAD":  # answered as GET is; the server sends no body
+            context.head, passed["method"] = True, "GET"
         began, status = time.perf_counter(), 0
 
         async def answer(message: Message) -> None:
@@ -52,13 +53,14 @@ class Door:
             await send(message)
 
         try:
-            await self.litestar(scope, receive, answer)
+            await self.litestar(passed, receive, answer)  # pyright: ignore[reportArgumentType]
         finally:
+            context.at_end.close()
             self._note(passed, context, status, time.perf_counter() - began)
 
     def _note(self, scope: dict[str, Any], context: Context, status: int, seconds: float) -> None:
         route = scope.get("path_template") or "none"
-        method = scope["method"] if scope["method"] in METHODS else "other"
+        method = "HEAD" if context.head else scope["method"] if scope["method"] in METHODS else "other"
         self.metrics.requests.labels(method, route, str(status)).inc()
         if not context.streamed:
             self.metrics.seconds.labels(method, route).observe(seconds)
@@ -83,13 +85,18 @@ class Door:
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
+def _with_head(allow: bytes) -> bytes:
+    methods = sorted({one.strip() for one in allow.split(b",")} | ({b"HEAD"} if b"GET" in allow else set()))
+    return b", ".join(methods)
+
+
 def request_id() -> str:
     value: uuid.UUID = ids.uuid7()
     return value.hex
 
 
 def _dress(message: HTTPResponseStartEvent, context: Context) -> None:
-    headers: list[tuple[bytes, bytes]] = list(message["headers"])
+    headers = [(name, _with_head(value) if name.lower() == b"allow" else value) for name, value in message["headers"]]
     present = {name.lower() for name, _ in headers}
     own: Iterable[tuple[bytes, bytes]] = (*HEADERS, (b"x-request-id", context.request_id.encode()))
     headers.extend((name, value) for name, value in own if name not in present)

@@ -18,9 +18,10 @@ from litestar import Request, Response
 from litestar.response import Stream
 
 from app.http.problems import ProblemRaised
+from app.http.state import context_of
 from app.objects import ObjectMissing, ObjectStore
 
-RANGE = re.compile(r"bytes=(?P<first>\d*)-(?P<last>\d*)")
+RANGE = re.compile(r"bytes=(?P<first>\d{0,18})-(?P<last>\d{0,18})", re.ASCII)
 BYTES = "application/octet-stream"
 BLOCK = tarfile.BLOCKSIZE
 SECONDS_2000 = 946684800
@@ -97,6 +98,8 @@ async def respond(request: Request[Any, Any, Any], objects: ObjectStore, downloa
     if status == 200 and download.sha256 is not None:
         headers["Repr-Digest"] = f"sha-256=:{base64.b64encode(bytes.fromhex(download.sha256)).decode()}:"
     headers["Content-Length"] = str(end - start)
+    if context_of(request.scope).head:
+        return Response(b"", status_code=status, headers=headers, media_type=download.media_type)
     content = bytes_of(objects, download.segments, start, end)
     return Stream(content, status_code=status, headers=headers, media_type=download.media_type)
 

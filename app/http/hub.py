@@ -20,10 +20,13 @@ from app.eventlog.model import Recorded, WrongIncarnation
 from app.eventlog.read import high_water
 from app.http import cursors
 from app.http.metrics import Metrics
+from app.http.problems import ProblemRaised
 
 log = structlog.get_logger()
 
 QUEUE_EVENTS = 1_000
+QUEUE_BYTES = 8 * 1024**2
+"""Of frames, which all followers share: what a queue keeps alive at the most."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,7 @@ class Follower:
     def __init__(self, selection: Selection, since: int) -> None:
         self.selection, self.since = selection, since
         self._queue: collections.deque[Frame] = collections.deque()
+        self._bytes = 0
         self._news = asyncio.Event()
         self._dropped = self._closed = False
 
@@ -98,6 +102,7 @@ class Follower:
             raise Dropped
         frames = list(self._queue)
         self._queue.clear()
+        self._bytes = 0
         if self._closed and not frames:
             raise Closed
         if not self._closed:
@@ -108,11 +113,12 @@ class Follower:
         """False: it did not fit, and the follower is dropped."""
         if self._dropped:
             return True
-        if len(self._queue) >= QUEUE_EVENTS:
+        if len(self._queue) >= QUEUE_EVENTS or self._bytes > QUEUE_BYTES:
             self._queue.clear()
             self._dropped = True
         else:
             self._queue.append(frame)
+            self._bytes += len(frame.data)
         self._news.set()
         return not self._dropped
 
@@ -128,6 +134,7 @@ class Hub:
         """Every event up to here was handed to those who followed at that moment."""
         self._followers: dict[tuple[str, str | None, str | None], set[Follower]] = {}
         self._closed = False
+        self._open: collections.Counter[str] = collections.Counter()
         self.started = asyncio.Event()
 
     async def run(self) -> None:
@@ -167,8 +174,8 @@ class Hub:
             (recorded.team, None, recorded.stream),
         )
         for key in dict.fromkeys(keys):
-            for follower in self._followers.get(key, ()):
-                if follower.selection.takes(recorded):
+            for follower in self._followers.get(key, ()):  # the key says all of a selection but the types
+                if not follower.selection.types or recorded.type in follower.selection.types:
                     frame = frame or self.frame(recorded)
                     if not follower.put(frame):
                         self.metrics.dropped.inc()
@@ -182,6 +189,24 @@ class Hub:
         data = self.envelope(recorded)
         sent = b"id: %s\nevent: %s\ndata: %s\n\n" % (mark.encode(), recorded.type.encode(), data)
         return Frame(recorded.position, recorded.type, sent)
+
+    @contextlib.contextmanager
+    def place(self, team: str) -> Generator[None]:
+        """One of the streams that a team may have open here, until the block ends. Raises ProblemRaised (429)."""
+        most = self.house.settings.team_streams
+        if self._open[team] >= most:
+            detail = (
+                f"your team has {most} streams and waiting requests open here, which is the most; close some, "
+                "or follow one stream (`/v1/events` has everything), then send the same request again"
+            )
+            raise ProblemRaised(429, "too_many_streams", detail, retryable=True)
+        self._open[team] += 1
+        try:
+            yield
+        finally:
+            self._open[team] -= 1
+            if not self._open[team]:
+                del self._open[team]
 
     @contextlib.contextmanager
     def follow(self, selection: Selection) -> Generator[Follower]:

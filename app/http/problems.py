@@ -1,12 +1,15 @@
 """Every way in which the door says no: one shape (RFC 9457, `application/problem+json`), one table of statuses.
 
-A problem has a stable `code` for programs and a sentence with the remedy for people. It never repeats what was sent.
+A problem has a stable `code` for programs and a sentence with the remedy for people. It never repeats a body, a query or a
+header; what is not there is called by its name in the path.
 """
 
 import errno
 import http
+import re
 import socket
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
@@ -28,6 +31,10 @@ log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "1"
+NO_SUCH = re.compile(r"there is no such (?P<what>\w+)")
+NAMED = {"artifact": "path", "upload": "upload_id"}
+"""What a thing is called by in the path, where that is another word."""
+SHOWN_CHARACTERS = 100
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,15 +189,25 @@ def respond(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
         detail = "something went wrong on the server; its log has the request id"
         problem = ProblemRaised(500, "internal", detail)
     context.problem = problem.code
-    return response(problem, context.request_id)
+    return response(problem, context.request_id, _missing(problem, request.scope.get("path_params", {})))
 
 
-def response(problem: ProblemRaised, request_id: str) -> Response[bytes]:
+def _missing(problem: ProblemRaised, parameters: Mapping[str, Any]) -> str:
+    """The detail; of a thing that is not there, with what it was called in the path."""
+    found = NO_SUCH.fullmatch(problem.detail)
+    name = None if found is None else parameters.get(found["what"], parameters.get(NAMED.get(found["what"], "")))
+    if name is None:
+        return problem.detail
+    shown = str(name).removeprefix("/")
+    return f"{problem.detail}: {shown if len(shown) <= SHOWN_CHARACTERS else shown[:SHOWN_CHARACTERS] + '…'}"
+
+
+def response(problem: ProblemRaised, request_id: str, detail: str | None = None) -> Response[bytes]:
     body = Problem(
         type=f"/docs#problem-{problem.code}",
         title=http.HTTPStatus(problem.status).phrase,
         status=problem.status,
-        detail=problem.detail,
+        detail=problem.detail if detail is None else detail,
         code=problem.code,
         request_id=request_id,
         retryable=problem.retryable,

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import datetime
 import errno
+import functools
 import logging
 import socket
 from typing import Any
@@ -21,6 +22,7 @@ from app.boot import House, open_house
 from app.commands.revisions import sweep_spool
 from app.eventlog.model import WrongIncarnation
 from app.http import problems
+from app.http.connection import Bounds, Connection, capacity
 from app.http.hub import Hub
 from app.http.metrics import Metrics
 from app.http.server import create_app
@@ -32,6 +34,8 @@ log = structlog.get_logger()
 CONNECTIONS = 16
 SPOOL_LIFETIME = datetime.timedelta(hours=1)
 TIDY_SECONDS = 600.0
+UNSENT_BYTES = 128 * 1024
+"""What the kernel keeps of an answer beyond what is on its way: a reader who takes nothing is noticed soon, and is cheap."""
 
 
 class PortTaken(Exception):
@@ -55,7 +59,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set. Raises PortTaken, NotConfigured, and WrongIncarnation when it must start anew."""
     entrance = Entrance()
     with listen(settings.http_host, settings.http_port) as listener:
-        server = make_server(entrance, drain_seconds=settings.drain_seconds)
+        bounds = Bounds(connections=capacity(settings.connections))
+        server = make_server(entrance, drain_seconds=settings.drain_seconds, bounds=bounds)
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         inside = asyncio.create_task(_inside(settings, entrance, server, serving, stop), name="house")
         stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -131,6 +136,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         listener.bind(address)
         listener.listen(2048)
         listener.setblocking(False)
@@ -142,15 +148,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_server(app: ASGIApp, *, drain_seconds: float) -> uvicorn.Server:
+def make_server(app: ASGIApp, *, drain_seconds: float, bounds: Bounds | None = None) -> uvicorn.Server:
     """uvicorn without its signal handlers: the process decides when to stop, because streams must be told first."""
+    protocol: Any = functools.partial(Connection, bounds=bounds or Bounds())
     config = uvicorn.Config(
         app,
         lifespan="off",
         access_log=False,  # the door writes it
         log_config=None,  # app/logs.py
         server_header=False,
-        http="httptools",
+        http=protocol,
         ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )

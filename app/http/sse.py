@@ -8,7 +8,7 @@ enough (the next one is authenticated anew): the client comes back with `Last-Ev
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 
 import msgspec
 
@@ -18,7 +18,7 @@ from app.eventlog.read import read_between
 from app.http import problems
 from app.http.hub import Closed, Dropped, Hub, Selection
 from app.http.state import Context
-from app.queries.events import Filter, events_page
+from app.queries.events import Filter, count_events, events_page
 from app.queries.pages import LARGEST
 
 HEARTBEAT_SECONDS = 10.0
@@ -28,6 +28,7 @@ HEARTBEAT = b": \n\n"
 MEDIA_TYPE = "text/event-stream"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 LOG_EVENTS = 2_000
+PIECE_BYTES = 64 * 1024
 
 
 class Ends:
@@ -143,8 +144,8 @@ async def events(
                 last = batch[-1].position
                 for recorded in batch:
                     ends.see(recorded.type)
-                if sent := b"".join(hub.frame(one).data for one in batch if wanted(one.type)):
-                    yield sent
+                for piece in pieces(hub.frame(one).data for one in batch if wanted(one.type)):
+                    yield piece
         deadline = time.monotonic() + LIFETIME_SECONDS
         while not ends.done:
             left = deadline - time.monotonic()
@@ -164,17 +165,42 @@ async def events(
                 ends.see(frame.type)
             if fresh:
                 last = fresh[-1].position
-            yield b"".join(frame.data for frame in fresh if wanted(frame.type)) or HEARTBEAT
+            sent = [frame.data for frame in fresh if wanted(frame.type)]
+            for piece in pieces(sent or (HEARTBEAT,)):
+                yield piece
         yield message("end", {"url": url})
 
 
 async def _remember(house: House, selection: Selection, after: int, ends: Ends) -> None:
-    """Show `ends` what the client has had already."""
+    """Show `ends` what the client has had already. A run may have had very much: of that only the numbers are read."""
     if after <= 0 or not ends.types:
         return
-    earlier = msgspec.structs.replace(selection, types=tuple(sorted(ends.types)))
-    async with contextlib.aclosing(past(house, earlier, 0, after)) as batches:
+    types, seen = tuple(sorted(ends.types)), 0
+    if selection.correlation is not None:
+        counted = await count_events(house.pool, selection.team, selection.correlation, types, after)
+        for type_name, number in counted.by_type.items():
+            for _ in range(number):
+                ends.see(type_name)
+        seen = counted.through
+    if seen >= after:
+        return
+    earlier = msgspec.structs.replace(selection, types=types)
+    async with contextlib.aclosing(past(house, earlier, seen, after)) as batches:
         async for batch in batches:
             for recorded in batch:
                 if recorded.position <= after:
                     ends.see(recorded.type)
+
+
+def pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """The frames in a row, in few writes that are not large: what waits for a slow client is its own, frames are shared."""
+    waiting: list[bytes] = []
+    size = 0
+    for frame in frames:
+        waiting.append(frame)
+        size += len(frame)
+        if size >= PIECE_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)

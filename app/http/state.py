@@ -1,6 +1,7 @@
 """What the door knows: of one request (Context, in its scope) and of the process (House and Door, in the application)."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -20,6 +21,10 @@ class Context(msgspec.Struct):
     principal: Principal | None = None
     problem: str | None = None
     streamed: bool = False
+    head: bool = False
+    """HEAD: the answer is that to GET without its bytes, so none need be made."""
+    at_end: contextlib.ExitStack = msgspec.field(default_factory=contextlib.ExitStack)
+    """What is given back when the request is over, however it ends."""
 
 
 class Process:

@@ -10,6 +10,7 @@ from litestar import Request
 
 from app.http.hub import Closed, Dropped, Hub, Selection
 from app.http.problems import ProblemRaised
+from app.http.state import context_of
 from app.queries.snapshot import wait_for
 
 LONGEST_SECONDS = 60.0
@@ -49,6 +50,7 @@ async def until[Row](
     seconds, row = wanted(request), await read()
     if seconds is None:
         return Waited(row, {})
+    context_of(request.scope).at_end.enter_context(hub.place(team))
     headers = {"Preference-Applied": f"wait={seconds:.0f}"}
     deadline = time.monotonic() + seconds
     with hub.follow(Selection(team=team, correlation=of(row), types=types)) as follower:

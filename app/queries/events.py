@@ -1,5 +1,7 @@
 """Events of a team, a run, a revision or one stream, in the order of the log."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from app.eventlog.connect import Pool
@@ -53,3 +55,19 @@ async def events_page(
         items = tuple(await read_positions(seen.connection, positions[:limit]))
     more = len(positions) > limit
     return Events(items, positions[limit - 1] if more else max(after, seen.position), more)
+
+
+class Counted(msgspec.Struct, frozen=True):
+    by_type: dict[str, int]
+    through: int
+    """Counted up to here: less than was asked for when the view is behind."""
+
+
+async def count_events(pool: Pool, team: str, correlation: str, types: Sequence[str], up_to: int) -> Counted:
+    """How many events of these types there are, up to a position, of a run or a revision and all that belongs to it."""
+    async with snapshot(pool, VIEWS) as seen:
+        through = min(up_to, seen.position)
+        records = await seen.connection.fetch(
+            statement("count_events_correlated"), team, correlation, list(types), through
+        )
+    return Counted({record["type"]: record["events"] for record in records}, through)

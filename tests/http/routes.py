@@ -40,6 +40,7 @@ def _get(template: str, path: str = "", *, role: str | None = "viewer") -> Route
 
 
 ROUTES: tuple[Route, ...] = (
+    _get("/", role=None),
     _get("/healthz", role=None),
     _get("/readyz", role=None),
     _get("/metrics", role=None),

@@ -139,9 +139,14 @@ def wants_stream(request: Request[Any, Any, Any]) -> bool:
     return sse.MEDIA_TYPE in request.headers.get("accept", "")
 
 
-def streamed(request: Request[Any, Any, Any], content: AsyncGenerator[bytes]) -> Response[Any]:
-    context_of(request.scope).streamed = True
-    return Stream(sse.calm(content, context_of(request.scope)), media_type=sse.MEDIA_TYPE, headers=dict(sse.HEADERS))
+def streamed(request: Request[Any, Any, Any], hub: Hub, team: str, content: AsyncGenerator[bytes]) -> Response[Any]:
+    """The answer that is a stream. Raises ProblemRaised when the team has too many."""
+    context = context_of(request.scope)
+    if context.head:
+        return Response(b"", media_type=sse.MEDIA_TYPE, headers=dict(sse.HEADERS))
+    context.streamed = True
+    context.at_end.enter_context(hub.place(team))
+    return Stream(sse.calm(content, context), media_type=sse.MEDIA_TYPE, headers=dict(sse.HEADERS))
 
 
 async def _answer(
@@ -160,11 +165,12 @@ async def _answer(
         position = hub.position if mark == LATEST else _position(selection.team, house, mark)
     except cursors.OtherLife as error:
         if stream:
-            return streamed(request, sse.restart(url))
+            return streamed(request, hub, selection.team, sse.restart(url))
         detail = "this cursor is of a time before the log was restored; begin again without it"
         raise ProblemRaised(410, "cursor_expired", detail) from error
     if stream:
-        return streamed(request, sse.events(house, hub, selection, position, ends, url=url))
+        content = sse.events(house, hub, selection, position, ends, url=url)
+        return streamed(request, hub, selection.team, content)
     filters = events.Filter(correlation=selection.correlation, stream=selection.stream, types=selection.types)
     page = await events.events_page(house.pool, selection.team, filters, after=position, limit=size_of(page_size))
     items = tuple(msgspec.Raw(hub.envelope(recorded)) for recorded in page.items)

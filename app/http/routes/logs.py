@@ -57,7 +57,7 @@ async def list_logs_of_trial(
     async def read() -> logs.Owner:
         return await owner_of_trial(house, caller, found.id)
 
-    return await _answer(request, house, hub, read, after, page_size, f"/v1/trials/{found.id}")
+    return await _answer(request, house, hub, caller.team, read, after, page_size, f"/v1/trials/{found.id}")
 
 
 @get(
@@ -95,7 +95,7 @@ async def list_logs_of_revision(
             views=revisions.VIEWS,
         )
 
-    return await _answer(request, house, hub, read, after, page_size, f"/v1/revisions/{identifier}")
+    return await _answer(request, house, hub, caller.team, read, after, page_size, f"/v1/revisions/{identifier}")
 
 
 @get(
@@ -121,7 +121,7 @@ async def list_logs_of_run(
     )
     if wants_stream(request):
         place = run_logs.parse(request.headers.get("last-event-id") or after)
-        return streamed(request, of_run.stream(place, url=f"/v1/runs/{found.id}"))
+        return streamed(request, hub, caller.team, of_run.stream(place, url=f"/v1/runs/{found.id}"))
     page = await of_run.page(run_logs.parse(after), size_of(page_size))
     return Response(answers.Logs(items=page.items, after=str(page.after), more=page.more))
 
@@ -144,6 +144,7 @@ async def _answer(
     request: Request[Any, Any, Any],
     house: House,
     hub: Hub,
+    team: str,
     read: logs.Reader,
     after: int,
     page_size: int,
@@ -151,7 +152,7 @@ async def _answer(
 ) -> Response[Any]:
     if wants_stream(request):
         after = _last_id(request, after)
-        return streamed(request, logs.stream(house, hub, read, after, url=url))
+        return streamed(request, hub, team, logs.stream(house, hub, read, after, url=url))
     page = await logs.page(house, await read(), after, size_of(page_size))
     last = page.items[-1].sequence if page.items else after
     return Response(answers.Logs(items=page.items, after=str(last), more=page.more))
@@ -162,7 +163,7 @@ def _last_id(request: Request[Any, Any, Any], after: int) -> int:
     mark = request.headers.get("last-event-id")
     if not mark:
         return after
-    if not (mark.isdecimal() and int(mark) <= LARGEST):
+    if not (mark.isdecimal() and len(mark) <= len(str(LARGEST)) and int(mark) <= LARGEST):
         raise ProblemRaised(400, "cursor_invalid", "the last id of a log stream is the sequence of a chunk")
     return int(mark)
 

@@ -15,6 +15,15 @@ POLICY = (
 )
 
 
+@get("/", opt=PUBLIC, include_in_schema=False)
+async def front(request: Request[Any, Any, Any]) -> Response[Any]:
+    """Where to go from here; a browser goes to the page."""
+    if "text/html" in request.headers.get("accept", ""):
+        return Response(b"", status_code=303, headers={"Location": "/docs"})
+    document = request.app.state.document()
+    return Response(Front(name=document["info"]["title"], version=document["info"]["version"]))
+
+
 @get("/openapi.json", opt=PUBLIC, include_in_schema=False)
 async def openapi_document(request: Request[Any, Any, Any]) -> Response[bytes]:
     """OpenAPI 3.1."""
@@ -43,9 +52,19 @@ def _file(name: str, media_type: str) -> Response[bytes]:
     return Response(_content(name), media_type=media_type, headers=headers)
 
 
+class Front(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    version: str
+    api: str = "/v1"
+    docs: str = "/docs"
+    openapi: str = "/openapi.json"
+    health: str = "/healthz"
+    ready: str = "/readyz"
+
+
 @functools.cache
 def _content(name: str) -> bytes:
     return importlib.resources.files("app.http").joinpath("pages", name).read_bytes()
 
 
-HANDLERS = (openapi_document, docs, docs_script, docs_style)
+HANDLERS = (front, openapi_document, docs, docs_script, docs_style)
