@@ -1,13 +1,11 @@
 """The command line: a thin client of the HTTP API, one module per group of commands.
 
-Each command is imported when it is used, so that `seatrial --help` costs little. `up`, `down` and `status` start app.local,
-`admin` starts app.admin: those work on this machine and on the database itself; everything else speaks HTTP only.
+Each command is imported when it is used, and `seatrial --help` imports nothing at all. `up`, `down` and `status` start
+app.local, `admin` starts app.admin: those work on this machine and on the database itself; everything else speaks HTTP only.
 """
 
-import importlib
+import os
 import sys
-
-import click
 
 COMMANDS = {
     "up": ("machine:up", "Start all processes of this machine."),
@@ -21,46 +19,45 @@ COMMANDS = {
     "keys": ("keys:keys", "Make, list and revoke API keys."),
     "events": ("events:events", "Print the events of the team, and follow them."),
     "verify": ("verify:verify", "Check an evidence archive offline."),
+    "completion": ("completion:completion", "Print the completion of a shell."),
     "admin": ("admin:admin", "Operator commands on the log and the database themselves."),
 }
 
-
-class Lazy(click.Group):
-    """A group whose commands are imported when they are called for; the help texts stand in COMMANDS."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(f"app.cli.{module}"), name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+ABOUT = "Run agent evaluations in sandboxes; get a score you can trust and prove."
+WIDTH = 80
+"""Of the help text as it stands here; on a narrower terminal the library wraps it."""
 
 
-@click.command(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="seatrial", prog_name="seatrial")
-def seatrial() -> None:
-    """Run agent evaluations in sandboxes; get a score you can trust and prove."""
+def help_text() -> str:
+    """What `seatrial --help` prints: a test holds it equal to the library's own."""
+    width = max(map(len, COMMANDS))
+    return "\n".join(
+        [
+            "Usage: seatrial [OPTIONS] COMMAND [ARGS]...",
+            "",
+            f"  {ABOUT}",
+            "",
+            "Options:",
+            "  --version   Show the version and exit.",
+            "  -h, --help  Show this message and exit.",
+            "",
+            "Commands:",
+            *(f"  {name.ljust(width)}  {text}" for name, (_, text) in COMMANDS.items()),
+        ]
+    )
 
 
 def main() -> None:
+    if sys.argv[1:] in (["--help"], ["-h"]) and "COLUMNS" not in os.environ and _columns() >= WIDTH:
+        print(help_text())
+        return
+    from app.cli.group import run_command
+
+    run_command()
+
+
+def _columns() -> int:
     try:
-        seatrial(standalone_mode=False)
-    except click.exceptions.Exit as ended:
-        sys.exit(ended.exit_code)
-    except click.ClickException as error:
-        if isinstance(error, click.UsageError):
-            error.show()
-        else:
-            click.echo(f"error: {error.format_message()}", err=True)
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(130)
-    except BrokenPipeError:  # `seatrial events | head`
-        sys.stderr.close()
-        sys.exit(141)
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except OSError:
+        return WIDTH

@@ -1,7 +1,5 @@
 """Folders with packs: found, packed, sent, built."""
 
-import difflib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -63,6 +61,8 @@ def missing(what: str) -> str:
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
+    import difflib
+
     return next(iter(difflib.get_close_matches(name, names, n=1)), None)
 
 
@@ -78,6 +78,8 @@ def outside() -> Path:
 
 def push(client: Client, folder: Path, name: str | None = None) -> dict[str, Any]:
     """Send a pack and make a revision of it, under `name` or its folder's; the revision, whatever its status."""
+    import tempfile
+
     from app.archives.folder import pack_folder
 
     task = name or folder.resolve().name

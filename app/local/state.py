@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from app.local.child import write_private
 from app.local.errors import AlreadyRunning
 
 
@@ -62,6 +61,8 @@ def key_file(home: Path) -> Path:
 
 
 def save(home: Path, state: State) -> None:
+    from app.local.child import write_private  # what starts servers; the command line, which reads here, does without
+
     write_private(run_folder(home) / "state.json", msgspec.json.format(msgspec.json.encode(state), indent=2).decode())
 
 

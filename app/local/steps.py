@@ -112,7 +112,9 @@ def prepare_schema(database_url: str, nats_url: str, home: Path, report: Report)
             asyncio.run(migrate(database_url))
             asyncio.run(_first_key(database_url, state.key_file(home)))
         except MigrationFailed as error:
-            raise LocalError(f"The database could not be brought up to date: {error}. {type(error).__doc__}") from error
+            raise LocalError(
+                f"The database could not be brought up to date: {str(error).rstrip('.')}. {type(error).__doc__}"
+            ) from error
         except LOST as error:
             raise LocalError(
                 f"The database does not answer ({type(error).__name__}); check SEATRIAL_DATABASE_URL."

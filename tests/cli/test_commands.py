@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 import pytest
 
-from app.cli import COMMANDS, Lazy
-from app.cli import seatrial as whole
+from app.cli import COMMANDS, help_text
+from app.cli.group import Lazy
+from app.cli.group import seatrial as whole
 from tests.cli.rig import Shell, ended, play, python
 from tests.http.world import Team, ready_task
 
-WITHOUT_JSON = {"up", "down", "admin"}
+WITHOUT_JSON = {"up", "down", "completion", "admin"}
 """`up` and `down` print nothing but what they do; each command of `admin` has options of its own."""
 
 
@@ -41,6 +42,31 @@ def test_every_command_takes_json_and_says_what_it_is_for(path: tuple[str, ...])
 def test_the_help_texts_name_every_command() -> None:
     assert isinstance(whole, Lazy)
     assert {path[0] for path in LEAVES} == set(COMMANDS)
+
+
+def test_the_help_that_imports_nothing_is_the_librarys_own() -> None:
+    with whole.make_context("seatrial", ["runs"], terminal_width=80) as context:
+        assert whole.get_help(context) == help_text()
+
+
+async def test_help_costs_no_library(tmp_path: Path) -> None:
+    code = "import sys; sys.argv = ['seatrial', '--help']; import app.cli; app.cli.main(); sys.exit('click' in sys.modules)"
+    done = await ended(await python("-c", code, folder=tmp_path))
+    assert (done.code, done.out) == (0, help_text() + "\n")
+
+
+async def test_a_misspelt_command_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    for words, near in (("rnus", "runs"), ("tsks", "tasks")):
+        done = await ended(await python("-m", "app", words, folder=tmp_path))
+        assert (done.code, f"Did you mean '{near}'?" in done.err) == (2, True)
+        assert done.err.startswith("Usage: seatrial ")
+
+
+async def test_a_shell_completes_commands(tmp_path: Path) -> None:
+    script = await ended(await python("-m", "app", "completion", "bash", folder=tmp_path))
+    assert "_SEATRIAL_COMPLETE=bash_complete" in script.out
+    asked = {"_SEATRIAL_COMPLETE": "bash_complete", "COMP_WORDS": "seatrial runs li", "COMP_CWORD": "2"}
+    assert (await ended(await python("-m", "app", folder=tmp_path, **asked))).out == "plain,list\n"
 
 
 @pytest.fixture
