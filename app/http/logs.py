@@ -15,10 +15,10 @@ import nats.errors
 
 from app.boot import House
 from app.bus.connection import NotConnected
-from app.bus.logs import ATTEMPT_SEQUENCES, LogChunk, NotALogChunk, decode, encode, follow_log, read_log
+from app.bus.logs import ATTEMPT_SEQUENCES, LogChunk, encode, follow_log, read_log
 from app.http.hub import Closed, Follower, Hub, Selection
+from app.http.kept_logs import chunks_after, described
 from app.http.sse import HEARTBEAT, HEARTBEAT_SECONDS, LIFETIME_SECONDS, RETRY, message
-from app.objects import ObjectMissing, ObjectStore
 from app.queries.snapshot import wait_for
 
 LOST_CHUNKS = 10_000
@@ -72,12 +72,12 @@ async def past(house: House, owner: Owner, after: int) -> AsyncGenerator[LogChun
     """The chunks after a sequence that can be had now, in order, each once. Archives of attempts that lie before it are
     not opened."""
     archives = owner.archives[after // ATTEMPT_SEQUENCES :]
-    present = [key for key in archives if await house.objects.stat(key) is not None]
+    present = [kept for key in archives if (kept := await described(house.objects, key)) is not None]
     complete = owner.ended and len(present) == len(archives)
     live = collections.deque[LogChunk]() if complete else collections.deque(await _streamed(house, owner, after))
     last = after
-    for key in present:
-        async with contextlib.aclosing(_archived(house.objects, key, after)) as chunks:
+    for kept in present:
+        async with contextlib.aclosing(chunks_after(house.objects, kept, after)) as chunks:
             async for chunk in chunks:
                 while live and live[0].sequence < chunk.sequence:
                     if (lost := live.popleft()).sequence > last:
@@ -159,19 +159,6 @@ async def stream(house: House, hub: Hub, read: Reader, after: int, *, url: str) 
 def frame(mark: str, chunk: LogChunk) -> bytes:
     """A chunk as a server-sent event whose id is `mark`."""
     return b"id: %s\nevent: log\ndata: %s\n\n" % (mark.encode(), encode(chunk))
-
-
-async def _archived(objects: ObjectStore, key: str, after: int) -> AsyncGenerator[LogChunk]:
-    """The lines of an archived log; what is no chunk is passed over."""
-    rest = b""
-    with contextlib.suppress(ObjectMissing):
-        async with contextlib.aclosing(objects.open(key)) as pieces:
-            async for piece in pieces:
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    with contextlib.suppress(NotALogChunk):
-                        if (chunk := decode(line)).sequence > after:
-                            yield chunk
 
 
 async def _streamed(house: House, owner: Owner, after: int) -> Sequence[LogChunk]:
