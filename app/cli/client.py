@@ -25,6 +25,14 @@ TIMEOUT_SECONDS = 60.0
 CHUNK_BYTES = 1024 * 1024
 PROXY_AWAY = frozenset({502, 503, 504})
 """What a proxy before the API answers in its own words while the API is away."""
+HINTS = {
+    "runs": "`seatrial runs list` says which there are",
+    "trials": "`seatrial runs show RUN` lists those of a run",
+    "tasks": "`seatrial tasks list` says which there are",
+    "agents": "`seatrial agents list` says which there are",
+    "keys": "`seatrial keys list` says which there are",
+}
+"""Of things that are not there, by where they would be."""
 RETRIES = 5
 """Of a request whose server is not reached, while it restarts."""
 BUSY_SECONDS = 60.0
@@ -221,7 +229,7 @@ class Client:
                 answer = connection.getresponse()
                 if answer.version >= 11 and answer.length is None and not answer.chunked:
                     raise http.client.IncompleteRead(b"")  # the headers broke off, about which the library says nothing
-                refused = _refused(answer) if answer.status >= 400 else None
+                refused = _refused(answer, path) if answer.status >= 400 else None
             self.position = answer.headers.get("Seatrial-Position") or self.position
             if refused is not None:
                 raise refused
@@ -275,7 +283,7 @@ def _local(values: Settings, *, start: bool, quiet: bool) -> Client:
     return Client(running.url if running else values.base_url, key)
 
 
-def _refused(answer: http.client.HTTPResponse) -> ApiError:
+def _refused(answer: http.client.HTTPResponse, path: str) -> ApiError:
     content = answer.read(64 * 1024)
     try:
         problem = json.loads(content)
@@ -288,4 +296,7 @@ def _refused(answer: http.client.HTTPResponse) -> ApiError:
         words = one.get("detail") or one.get("message") or ""
         if words != problem["detail"]:
             lines.append(f"  {one.get('pointer') or one.get('field') or ''}: {words}")
+    hint = HINTS.get(path.split("/")[2] if path.count("/") > 1 else "")
+    if problem.get("code") == "not_found" and hint:
+        lines[0] += f"; {hint}"
     return ApiError("\n".join(lines), status=answer.status, code=str(problem.get("code", "")), problem=problem)

@@ -8,7 +8,8 @@ import click
 from app.cli import show
 from app.cli.client import Client, connect
 
-QUIET = frozenset({"id", "source", "specversion", "datacontenttype", "dataschema"})
+UNSAID = frozenset({"worker", "epoch"})
+"""Of no interest to whoever reads along."""
 
 
 @click.command()
@@ -41,16 +42,21 @@ def _print(event: dict[str, Any], json_: bool) -> None:
         return
     time = datetime.datetime.fromisoformat(event["time"]).astimezone().strftime("%H:%M:%S.%f")[:-3]
     kind = event["type"].removeprefix("seatrial.").rpartition(".v")[0]
-    click.echo(f"{time}  {kind:<24} {event['subject']}  {_brief(event['data'])}")
+    click.echo(f"{time}  {kind:<24} {event['subject']}  {_brief(event['data'])}".rstrip())
 
 
 def _brief(data: dict[str, Any]) -> str:
-    """The short values of an event: numbers and words, no digests and objects."""
-    return " ".join(
-        f"{name}={value['code'] if name == 'failure' and isinstance(value, dict) else show.text(value)}"
-        for name, value in data.items()
-        if value is not None
-        and (
-            isinstance(value, (int, float, bool)) or name == "failure" or (isinstance(value, str) and len(value) <= 31)
-        )
-    )
+    """The short values of an event: numbers and words. Ids, digests, objects and what is not so are in the JSON."""
+    shown: list[str] = []
+    for name, value in data.items():
+        if name == "failure" and isinstance(value, dict):
+            shown.append(f"{name}={value['code']}")
+        elif value is True:
+            shown.append(name)
+        elif name not in UNSAID and not name.endswith("_id") and value is not False and _is_short(value):
+            shown.append(f"{name}={show.text(value)}")
+    return " ".join(shown)
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 31)

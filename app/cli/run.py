@@ -76,11 +76,7 @@ def run(
     follower = Follower(
         client, made, status, quiet=json_, logs=made["trials"] * made["evaluations"] == 1 if logs is None else logs
     )
-    try:
-        follower.follow()
-    except KeyboardInterrupt:
-        status.say(f"the run goes on; cancel it with `seatrial runs cancel {made['number']}`")
-        sys.exit(130)
+    follow_or_leave(follower)
     ended = client.get(f"/v1/runs/{made['id']}")
     evidence = _fetch(client, ended) if archive else None
     seconds = time.monotonic() - started
@@ -93,6 +89,18 @@ def run(
     sys.exit(EXIT.get(ended["outcome"], 1))
 
 
+def follow_or_leave(follower: "Follower") -> None:
+    """Ctrl-C ends the following, not the run, and this command with it."""
+    try:
+        follower.follow()
+    except KeyboardInterrupt:
+        number = follower.made["number"]
+        follower.status.note(
+            f"run {number} goes on; `seatrial runs events -f {number}` follows it, `seatrial runs cancel {number}` ends it"
+        )
+        sys.exit(130)
+
+
 class Follower:
     """Prints what happens in a run until nothing more can: its trials' ends, and their output if wished."""
 
@@ -100,9 +108,11 @@ class Follower:
         self.client, self.made, self.status, self.quiet, self.logs = client, made, status, quiet, logs
         self.total = made["trials"] * made["evaluations"]
         self.ended = 0
+        self._began = time.monotonic()
         self._ordinals: dict[str, str] = {}
         self._running: dict[str, str] = {}
         self._lock = threading.Lock()
+        self._over = False
 
     def follow(self) -> None:
         if not self.quiet:
@@ -112,10 +122,16 @@ class Follower:
             )
         if self.logs and not self.quiet:
             threading.Thread(target=self._follow_logs, name="logs", daemon=True).start()
-        for event in self.client.stream(f"/v1/runs/{self.made['id']}/events"):
+        if self.status.live and not self.quiet:
+            threading.Thread(target=self._tick, name="tick", daemon=True).start()
+        try:
+            for event in self.client.stream(f"/v1/runs/{self.made['id']}/events"):
+                with self._lock:
+                    self._see(event.data)
+        finally:
             with self._lock:
-                self._see(event.data)
-        self.status.clear()
+                self._over = True
+                self.status.clear()
 
     def _see(self, event: dict[str, Any]) -> None:
         kind, subject, data = _type(event), event["subject"], event["data"]
@@ -141,9 +157,22 @@ class Follower:
                 self._end(subject, "cancelled")
             case _:
                 pass
-        if not self.quiet and self.ended < self.total:
-            phases = sorted(dict.fromkeys(self._running.values(), 0))
-            self.status.set(f"{self.ended}/{self.total} ended  {len(self._running)} running  {' '.join(phases)}")
+        self._set_status()
+
+    def _set_status(self) -> None:
+        if not self.quiet and not self._over and self.ended < self.total:
+            phases = [phase for phase in ("started", *show.PHASES) if phase in self._running.values()]
+            seconds = time.monotonic() - self._began
+            ended = f"{self.ended}/{self.total} ended" if self.total > 1 else ""
+            running = f"{len(self._running)} running" if self.total > 1 or not self._running else ""
+            self.status.set("  ".join(filter(None, [ended, running, " ".join(phases), f"{seconds:.0f} s"])))
+
+    def _tick(self) -> None:
+        """The time that passes, while nothing else does."""
+        while not self._over:
+            with self._lock:
+                self._set_status()
+            time.sleep(1)
 
     def _number(self, subject: str, ordinal: int) -> None:
         several = self.made["evaluations"] > 1

@@ -11,7 +11,7 @@ from app.cli import packs, show
 from app.cli.client import connect, segment
 from app.cli.events import print_events
 from app.cli.logs import print_logs
-from app.cli.run import EXIT, Follower, summary
+from app.cli.run import EXIT, Follower, follow_or_leave, summary
 
 
 @click.group()
@@ -128,7 +128,8 @@ def logs(run: str, follow: bool, json_: bool) -> None:
     """The output of a run's trials."""
     client = connect()
     one = client.get(f"/v1/runs/{segment(run)}")
-    print_logs(client, one["logs_url"], follow=follow, json_=json_)
+    several = one["trials"] * one["evaluations"] > 1
+    print_logs(client, one["logs_url"], follow=follow, json_=json_, several=several)
 
 
 @runs.command()
@@ -162,8 +163,8 @@ def retry(run: str, detach: bool, json_: bool) -> None:
     if detach:
         show.document(made) if json_ else click.echo(f"run {made['number']} repeats run {run}")
         return
-    started, status = time.monotonic(), show.Status()
-    Follower(client, made, status, quiet=json_, logs=False).follow()
+    started, status = time.monotonic(), show.Status(quiet=json_)
+    follow_or_leave(Follower(client, made, status, quiet=json_, logs=False))
     ended = client.get(f"/v1/runs/{made['id']}")
     show.document(ended) if json_ else status.say(summary(ended, time.monotonic() - started, None))
     sys.exit(EXIT.get(ended["outcome"], 1))

@@ -2,11 +2,15 @@
 
 import datetime
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import click
+
+PHASES = ("provision", "agent_setup", "agent", "collect", "verify", "teardown")
+"""Of an execution, in their order."""
 
 as_json = click.option("--json", "json_", is_flag=True, help="Print JSON, one document or one line an item.")
 
@@ -28,7 +32,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(one[column]) for one in lines) for column in range(len(headings))]
     for one in lines:
         padded = [cell.ljust(width) for cell, width in zip(one[:-1], widths[:-1], strict=True)]
-        click.echo("  ".join([*padded, one[-1]]))
+        click.echo("  ".join([*padded, one[-1]]).rstrip())
 
 
 def facts(pairs: Sequence[tuple[str, Any]]) -> None:
@@ -40,8 +44,10 @@ def facts(pairs: Sequence[tuple[str, Any]]) -> None:
 
 
 def text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
-        return number(value)
+        return reward(value)
     if isinstance(value, dict):
         return " ".join(f"{key}={text(one)}" for key, one in value.items())
     if isinstance(value, list):
@@ -85,8 +91,13 @@ class Status:
     """One line that is written over on a terminal, and not written at all without one, nor where JSON is printed."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._live = sys.stdout.isatty() and not quiet
+        self._live = sys.stdout.isatty() and not quiet and os.environ.get("TERM") != "dumb"
         self._shown = False
+
+    @property
+    def live(self) -> bool:
+        """Whether there is such a line at all."""
+        return self._live
 
     def set(self, words: str) -> None:
         if self._live:
@@ -120,7 +131,7 @@ def _columns() -> int:
 
 
 def dim(words: str) -> str:
-    return click.style(words, dim=True)
+    return words if os.environ.get("NO_COLOR") else click.style(words, dim=True)
 
 
 def failure(one: dict[str, Any] | None) -> str:

@@ -39,7 +39,7 @@ def show_(trial: str, json_: bool) -> None:
             ("message", one["message"]),
             ("queued", show.when(one["queued_at"])),
             ("took", show.took(one["started_at"], one["ended_at"])),
-            ("phases", {name: f"{value} ms" for name, value in one["timings_ms"].items()} or None),
+            ("phases", _phases(one["timings_ms"]) or None),
             *((f"validity {name}", value) for name, value in (one["validity"] or {}).items()),
         ]
     )
@@ -59,6 +59,13 @@ def show_(trial: str, json_: bool) -> None:
             for each in executions
         ],
     )
+
+
+def _phases(timings_ms: dict[str, int]) -> dict[str, str]:
+    """In the order in which they are passed; what we have no place for, last."""
+    order = {name: place for place, name in enumerate(show.PHASES)}
+    names = sorted(timings_ms, key=lambda name: order.get(name, len(order)))
+    return {name: f"{timings_ms[name]} ms" for name in names}
 
 
 @trials.command()

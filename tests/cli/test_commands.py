@@ -103,6 +103,22 @@ async def test_what_is_there_is_listed_and_shown(ran: str, seatrial: Shell) -> N
         assert program.json if command[1:2] == ("show",) else program.lines, command
 
 
+async def test_the_output_of_several_trials_is_told_apart(seatrial: Shell, team: Team) -> None:
+    await ready_task(team)
+    await seatrial("run", "hello", "-d", "-k", "2")
+    await play(team)
+    trials = [one["id"] for one in (await seatrial("runs", "show", "1", "--json")).json["trials_list"]]
+    shown = (await seatrial("runs", "logs", "1")).out
+    assert shown == "".join(f"==> {one} <==\nhello\nworld\n" for one in trials)
+    assert (await seatrial("trials", "logs", trials[0])).out == "hello\nworld\n"
+
+
+async def test_an_event_says_what_it_is_about_on_one_short_line(ran: str, seatrial: Shell) -> None:
+    lines = (await seatrial("runs", "events", "1")).out.splitlines()
+    assert any(line.endswith("phase=agent") or "reward=1.0" in line for line in lines)
+    assert [line for line in lines if "_id=" in line or "worker=" in line or line != line.rstrip()] == []
+
+
 async def test_an_archive_is_fetched_where_one_wants_it(ran: str, seatrial: Shell) -> None:
     done = await seatrial("runs", "archive", "1", "-o", "here.tar.zst", "--json")
     assert done.json == {"path": "here.tar.zst", "size_bytes": 10, "run": ran}
@@ -153,7 +169,9 @@ async def test_a_key_is_made_listed_and_revoked(team: Team, tmp_path: Path) -> N
 
 async def test_a_refusal_is_told_in_the_apis_own_words(seatrial: Shell, team: Team) -> None:
     expected = {
-        ("runs", "show", "99"): "there is no such run",
+        ("runs", "show", "99"): "there is no such run: 99; `seatrial runs list` says which there are",
+        ("trials", "logs", "trl_9"): "`seatrial runs show RUN` lists those of a run",
+        ("tasks", "show", "absent"): "`seatrial tasks list` says which there are",
         ("run", "nothing-like-it"): "nothing-like-it",
         ("run", "hello", "-a", "orcle"): "did you mean oracle?",
         ("run", "no/such/folder"): "there is no folder no/such/folder",
