@@ -251,6 +251,17 @@ class ExecutionFailed(Event, frozen=True, kw_only=True):
     """What it left, when it could still store it."""
 
 
+class EgressSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent's sandbox could reach, as seen from inside its network namespace before the agent ran."""
+
+    how: str
+    """tried: routes were asked for from inside; read: the kernel's tables of the namespace were read."""
+    interfaces: tuple[str, ...] = ()
+    """That were up, the loopback left out."""
+    routes: tuple[str, ...] = ()
+    """What there was a route to, of public and public6 (the internet, by protocol), metadata and private."""
+
+
 class Validity(msgspec.Struct, frozen=True, kw_only=True):
     """What makes a score trustworthy, as observed, not as wished."""
 
@@ -259,7 +270,7 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True):
     egress: str
     """The network policy of the agent phase as enforced: public, no-network or allowlist."""
     egress_probed: bool
-    """Whether the policy was tried from inside the sandbox."""
+    """Whether the policy was held against what the sandbox itself shows; `egress_seen` says what that was."""
     cpus: float | None
     memory_mb: int | None
     pids: int | None
@@ -273,6 +284,10 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True):
     unenforced: tuple[str, ...] = ()
     """What the engine could not hold: limits that the pack declares (`storage_mb`), and `private_addresses` when a sandbox
     with public egress also reaches those of the host's own networks."""
+    egress_seen: EgressSeen | None = None
+    harness_isolation: str = "unknown"
+    """own: the agent's code in the harness ran as a user of its own that sees nothing of the worker's; shared: as the worker's
+    user, which is so when the worker is not root."""
 
 
 @event("trial.scored")

@@ -96,7 +96,9 @@ async def eventually[T](ask: Callable[[], Awaitable[T]], limit: float = 30.0) ->
     return answer
 
 
-class RuntimeConformance:
+class StraysConformance:
+    """What an agent leaves running is ended. For each way in which a runtime does that."""
+
     @pytest.fixture
     async def make(self, runtime: Runtime) -> AsyncIterator[Make]:
         made: list[Sandbox] = []
@@ -111,6 +113,84 @@ class RuntimeConformance:
         for sandbox in made:
             await sandbox.stop()
 
+    @pytest.fixture
+    def from_outside(self) -> bool:
+        """Whether nothing of the sandbox's own memory is needed for it."""
+        return False
+
+    async def test_strays_are_killed_and_counted(self, make: Make) -> None:
+        sandbox = await make()
+        assert await sandbox.kill_strays() == 0
+        await run(sandbox, "for i in 1 2 3; do setsid env -i sleep 40$i >/dev/null 2>&1 & done")
+        assert await sandbox.kill_strays() == 3
+        assert await sandbox.kill_strays() == 0
+        assert await out(sandbox, "echo still here") == "still here"
+
+    async def test_strays_that_fork_as_they_die_are_killed(self, make: Make) -> None:
+        sandbox = await make(pids=200)
+        await run(
+            sandbox, "f() { trap '' TERM; while :; do (f) & sleep 0.05; done; }; f >/dev/null 2>&1 &", timeout_seconds=9
+        )
+        assert await sandbox.kill_strays() > 0
+        assert await sandbox.kill_strays() == 0
+
+    async def test_strays_that_are_never_long_the_same_are_killed(self, make: Make) -> None:
+        """Each lives for an instant and starts the next: no two lists of processes have one in common."""
+        sandbox = await make()
+        script = "echo $EPOCHREALTIME >/tmp/alive; setsid bash /tmp/again.sh & exit"
+        await out(sandbox, f"echo '{script}' >/tmp/again.sh; setsid bash /tmp/again.sh >/dev/null 2>&1 &")
+        await asyncio.sleep(0.5)
+        await sandbox.kill_strays()
+        before = await out(sandbox, "cat /tmp/alive")
+        await asyncio.sleep(0.5)
+        assert await out(sandbox, "cat /tmp/alive") == before
+        assert await sandbox.kill_strays() == 0
+
+    @pytest.mark.parametrize(
+        "bomb",
+        [
+            "setsid sh -c 'while :; do sleep 1000 & done' >/dev/null 2>&1 & sleep 1",
+            "setsid bash -c 'f() { f & f & f; }; f' >/dev/null 2>&1 & sleep 1",
+        ],
+        ids=["a full house", "a fork bomb"],
+    )
+    async def test_strays_that_use_up_all_processes_are_killed(self, make: Make, bomb: str) -> None:
+        sandbox = await make(pids=64)
+        with contextlib.suppress(ExecRefused):
+            await run(sandbox, bomb, timeout_seconds=5)
+        assert await sandbox.kill_strays() > 20
+        assert await sandbox.kill_strays() == 0
+        assert await out(sandbox, "echo still here") == "still here"
+
+    async def test_strays_that_use_up_all_memory_are_killed(self, make: Make, from_outside: bool) -> None:
+        sandbox = await make(memory_mb=32)
+        fill = (
+            "used=/sys/fs/cgroup/memory.current; [ -e $used ] || used=/sys/fs/cgroup/memory/memory.usage_in_bytes; "
+            "while [ $(cat $used) -lt 31000000 ]; do head -c 128k /dev/zero >>/dev/shm/fill; done; >/dev/shm/full; sleep 1000"
+        )
+        await run(sandbox, f"setsid sh -c '{fill}' >/dev/null 2>&1 & until [ -e /dev/shm/full ]; do sleep 0.1; done")
+        kills = (await sandbox.facts()).oom_kills
+        try:
+            assert await sandbox.kill_strays() >= 1
+            assert await sandbox.kill_strays() == 0
+        except SandboxOutOfMemory:  # the kernel chose the sandbox's first process: then nothing of it is left
+            assert not from_outside
+            assert (await sandbox.facts()).state in ("exited", "gone")
+        if from_outside:
+            assert (kills, (await sandbox.facts()).oom_kills) == (0, 0), "it takes no memory of the sandbox"
+
+    async def test_strays_are_killed_without_the_help_of_the_sandbox_s_own_tools(self, make: Make) -> None:
+        sandbox = await make()
+        await run(
+            sandbox,
+            "cp /bin/bash /bin/real; setsid /bin/real -c 'while :; do sleep 1; done' >/dev/null 2>&1 &\n"
+            "printf '#!/bin/real\\nexit 0\\n' >/tmp/false; chmod +x /tmp/false; sleep 0.2; mv /tmp/false /bin/bash",
+        )
+        assert await sandbox.kill_strays() >= 1
+        assert await sandbox.kill_strays() == 0
+
+
+class RuntimeConformance(StraysConformance):
     async def ids(self, runtime: Runtime) -> set[str]:
         return {info.id for info in await runtime.list_sandboxes(INSTANCE)}
 
@@ -199,71 +279,6 @@ class RuntimeConformance:
         with pytest.raises(ConnectionError):
             await sandbox.exec(ExecSpec("echo hello; sleep 405"), refuse)
         assert "sleep" not in await out(sandbox, "ps -o args | grep '[s]leep 40' || true")
-
-    # -- strays
-
-    async def test_strays_are_killed_and_counted(self, make: Make) -> None:
-        sandbox = await make()
-        assert await sandbox.kill_strays() == 0
-        await run(sandbox, "for i in 1 2 3; do setsid env -i sleep 40$i >/dev/null 2>&1 & done")
-        assert await sandbox.kill_strays() == 3
-        assert await sandbox.kill_strays() == 0
-        assert await out(sandbox, "echo still here") == "still here"
-
-    async def test_strays_that_fork_as_they_die_are_killed(self, make: Make) -> None:
-        sandbox = await make(pids=200)
-        await run(
-            sandbox, "f() { trap '' TERM; while :; do (f) & sleep 0.05; done; }; f >/dev/null 2>&1 &", timeout_seconds=9
-        )
-        assert await sandbox.kill_strays() > 0
-        assert await sandbox.kill_strays() == 0
-
-    async def test_strays_that_are_never_long_the_same_are_killed(self, make: Make) -> None:
-        """Each lives for an instant and starts the next: no two lists of processes have one in common."""
-        sandbox = await make()
-        script = "echo $EPOCHREALTIME >/tmp/alive; setsid bash /tmp/again.sh & exit"
-        await out(sandbox, f"echo '{script}' >/tmp/again.sh; setsid bash /tmp/again.sh >/dev/null 2>&1 &")
-        await asyncio.sleep(0.5)
-        await sandbox.kill_strays()
-        before = await out(sandbox, "cat /tmp/alive")
-        await asyncio.sleep(0.5)
-        assert await out(sandbox, "cat /tmp/alive") == before
-        assert await sandbox.kill_strays() == 0
-
-    @pytest.mark.parametrize(
-        "bomb",
-        [
-            "setsid sh -c 'while :; do sleep 1000 & done' >/dev/null 2>&1 & sleep 1",
-            "setsid bash -c 'f() { f & f & f; }; f' >/dev/null 2>&1 & sleep 1",
-        ],
-        ids=["a full house", "a fork bomb"],
-    )
-    async def test_strays_that_use_up_all_processes_are_killed(self, make: Make, bomb: str) -> None:
-        sandbox = await make(pids=64)
-        with contextlib.suppress(ExecRefused):
-            await run(sandbox, bomb, timeout_seconds=5)
-        assert await sandbox.kill_strays() > 20
-        assert await sandbox.kill_strays() == 0
-        assert await out(sandbox, "echo still here") == "still here"
-
-    async def test_strays_that_use_up_all_memory_are_killed(self, make: Make) -> None:
-        sandbox = await make(memory_mb=32)
-        await run(sandbox, "setsid sh -c 'head -c 31m /dev/zero >/dev/shm/fill; sleep 1000' >/dev/null 2>&1 & sleep 1")
-        try:
-            assert await sandbox.kill_strays() >= 1
-            assert await sandbox.kill_strays() == 0
-        except SandboxOutOfMemory:  # the kernel chose the sandbox's first process: then nothing of it is left
-            assert (await sandbox.facts()).state in ("exited", "gone")
-
-    async def test_strays_are_killed_without_the_help_of_the_sandbox_s_own_tools(self, make: Make) -> None:
-        sandbox = await make()
-        await run(
-            sandbox,
-            "cp /bin/bash /bin/real; setsid /bin/real -c 'while :; do sleep 1; done' >/dev/null 2>&1 &\n"
-            "printf '#!/bin/real\\nexit 0\\n' >/tmp/false; chmod +x /tmp/false; sleep 0.2; mv /tmp/false /bin/bash",
-        )
-        assert await sandbox.kill_strays() >= 1
-        assert await sandbox.kill_strays() == 0
 
     async def test_the_agent_cannot_kill_its_sandbox(self, make: Make) -> None:
         sandbox = await make()

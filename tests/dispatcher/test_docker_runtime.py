@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import pytest
 
 from app.settings import Settings
-from tests.conformance.runtimes import INSTANCE, RuntimeConformance, labels, out, run, spec
-from workers.dispatcher.runtimes import docker
+from tests.conformance.runtimes import INSTANCE, RuntimeConformance, StraysConformance, labels, out, run, spec
+from workers.dispatcher.runtimes import docker, docker_sandbox
 from workers.dispatcher.runtimes.docker import NETWORK, DockerRuntime, open_runtime
 from workers.dispatcher.runtimes.orphans import remove_unstarted
 from workers.dispatcher.runtimes.port import EngineUnavailable, StartFailed
@@ -32,7 +33,19 @@ asyncio.run(main())
 pytestmark = pytest.mark.docker
 
 
+class TestStraysByTheEngine(StraysConformance):
+    """As where the engine is on another machine, or the worker is not root: by a command in the sandbox."""
+
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(docker_sandbox, "outside", lambda pid, container: None)
+
+
 class TestDocker(RuntimeConformance):
+    @pytest.fixture
+    def from_outside(self) -> bool:
+        return os.geteuid() == 0
+
     @pytest.fixture
     def worker_script(self, docker_host: str) -> str:
         return WORKER % docker_host

@@ -18,6 +18,7 @@ from workers.dispatcher.harness.model import (
     TrialObservation,
     VerifierFacts,
 )
+from workers.dispatcher.runtimes.port import Effective, EgressSeen
 
 NAMES = st.one_of(st.sampled_from(sorted({*HARBOR, *OVERLAY})), st.text(min_size=1, max_size=20))
 EXCEPTIONS = st.builds(TrialException, type=NAMES, message=st.text(max_size=50), phase=st.sampled_from(PHASES))
@@ -25,6 +26,12 @@ REWARDS = st.none() | st.dictionaries(
     st.sampled_from(["reward", "style", "speed"]), st.floats(allow_nan=True, allow_infinity=True), max_size=3
 )
 EXITS = st.builds(Exit, code=st.none() | st.sampled_from([0, 1, 75, 137]), signal=st.none() | st.sampled_from([9, 15]))
+SEEN = st.none() | st.builds(
+    EgressSeen,
+    how=st.sampled_from(["tried", "read"]),
+    interfaces=st.just(("eth0",)),
+    routes=st.lists(st.sampled_from(["public", "metadata"]), unique=True).map(tuple),
+)
 OBSERVATIONS = st.builds(
     TrialObservation,
     state=st.sampled_from(["finished", "failed", "cancelled", "deadline", "lost"]),
@@ -38,6 +45,8 @@ OBSERVATIONS = st.builds(
     exit=EXITS,
     verifiers=st.lists(st.builds(VerifierFacts, strays_killed=st.integers(0, 3)), max_size=2).map(tuple),
     oom_kills=st.integers(0, 2),
+    confined=st.booleans(),
+    effective=st.none() | st.builds(Effective, network=st.sampled_from(["public", "no-network"]), egress=SEEN),
 )
 
 
@@ -86,4 +95,7 @@ def test_the_validity_record_says_separate_only_when_every_verifier_was(seen: Tr
         bool(seen.verifiers) and all(facts.isolation == "separate" for facts in seen.verifiers)
     )
     assert valid.strays_killed == sum(facts.strays_killed for facts in seen.verifiers)
-    assert not valid.egress_probed
+    assert valid.egress_probed == (valid.egress_seen is not None)
+    assert valid.egress_probed == (seen.effective is not None and seen.effective.egress is not None)
+    assert valid.egress == (seen.effective.network if seen.effective else "unknown")
+    assert valid.harness_isolation == ("own" if seen.confined else "shared")

@@ -47,7 +47,7 @@ from workers.lease import Crew, Lease
 from workers.logbook import Logbook
 from workers.looper import AWAY, until
 from workers.packs import LocalPack, PackCorrupt, Packs
-from workers.streams import TRIAL, Contended, Extras, LeaseLost, act, load
+from workers.streams import TRIAL, Extras, LeaseLost, act, load
 
 log = structlog.get_logger()
 
@@ -263,7 +263,7 @@ class Attempt:
             )  # fmt: skip
         except LeaseLost:
             return True
-        except (*AWAY, Contended):
+        except AWAY:
             return False
         return True
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from app.domain.events import Validity
+from app.domain.events import EgressSeen, Validity
 from app.domain.failures import Failure, Phase, failure, failure_of_exception
 from app.domain.trial import primary_reward
 from workers.dispatcher.harness.model import TrialException, TrialObservation
@@ -81,7 +81,7 @@ def validity(seen: TrialObservation, *, executions: int, pinned: bool) -> Validi
     return Validity(
         verifier_isolation="separate" if separate else "shared",
         egress=effective.network if effective else "unknown",
-        egress_probed=False,
+        egress_probed=effective is not None and effective.egress is not None,
         cpus=effective.cpus if effective else None,
         memory_mb=effective.memory_mb if effective else None,
         pids=effective.pids if effective else None,
@@ -91,6 +91,8 @@ def validity(seen: TrialObservation, *, executions: int, pinned: bool) -> Validi
         verifier_exit_code=codes[-1] if codes else None,
         out_of_memory=seen.oom_kills > 0,
         unenforced=effective.unenforced if effective else (),
+        egress_seen=msgspec.convert(effective.egress, EgressSeen | None, from_attributes=True) if effective else None,
+        harness_isolation="own" if seen.confined else "shared",
     )
 
 

@@ -17,6 +17,10 @@ class SandboxPolicyUnsupportedError(RuntimeError):
     """The pack's network policy or a limit cannot be enforced here."""
 
 
+class SandboxPolicyNotHeldError(RuntimeError):
+    """The engine applied the network policy, and the sandbox shows that it does not hold."""
+
+
 class SandboxEngineUnavailableError(RuntimeError):
     """The container engine did not answer."""
 
@@ -76,6 +80,7 @@ BY_NAME: dict[str, type[Exception]] = {
         SandboxStartError,
         SandboxImageMissingError,
         SandboxPolicyUnsupportedError,
+        SandboxPolicyNotHeldError,
         SandboxEngineUnavailableError,
         SandboxTransferError,
         SandboxPathMissingError,

@@ -233,6 +233,7 @@ FAULTS: dict[type[port.RuntimeFault], str] = {
     port.EngineUnavailable: "SandboxEngineUnavailableError",
     port.ImageMissing: "SandboxImageMissingError",
     port.PolicyUnsupported: "SandboxPolicyUnsupportedError",
+    port.PolicyNotHeld: "SandboxPolicyNotHeldError",
     port.SandboxLost: "SandboxLostError",
     port.StartFailed: "SandboxStartError",
     port.StraysSurvived: "StraysSurvivedError",

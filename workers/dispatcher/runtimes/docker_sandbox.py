@@ -16,9 +16,11 @@ from aiodocker import DockerError
 from aiodocker.stream import Stream as Attached
 from aiohttp import ClientError
 
+from workers.dispatcher.runtimes import egress
 from workers.dispatcher.runtimes.docker_container import container_config, effective
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, settled
 from workers.dispatcher.runtimes.docker_exec import Execs
+from workers.dispatcher.runtimes.outside import outside
 from workers.dispatcher.runtimes.port import (
     Capabilities,
     Effective,
@@ -32,6 +34,7 @@ from workers.dispatcher.runtimes.port import (
     NetworkPolicy,
     Output,
     PathMissing,
+    PolicyNotHeld,
     PolicyUnsupported,
     RuntimeFault,
     SandboxLost,
@@ -105,6 +108,8 @@ class DockerSandbox:
         self._creating: asyncio.Future[str] | None = None
         self._lifeline: Attached | None = None
         self._execs: Execs | None = None
+        self._first = 0
+        """The first process's number, on the engine's machine."""
         self.id = ""
 
     # -- its life
@@ -125,7 +130,9 @@ class DockerSandbox:
             if spec.folders:
                 await self._put_folders(spec.folders, 0o777)
             await self._engine.call("POST", f"containers/{self.id}/start")
-            return effective(spec, await self._inspect(), self._seccomp)
+            found = await self._inspect()
+            self._first = int(found["State"]["Pid"])
+            return await self._probed(effective(spec, found, self._seccomp))
         except EngineRefused as error:
             if error.status == 400:  # how it tells that what shall run first is not in the image
                 raise ExecRefused(f"the image has no bash to run: {error.message}") from error
@@ -201,6 +208,13 @@ class DockerSandbox:
         return False
 
     async def kill_strays(self) -> int:
+        if (reached := outside(self._first, self.id)) is not None:
+            with contextlib.suppress(OSError):  # it has ended, which the engine tells better, or we may not after all
+                return await reached.end_strays()
+        return await self._kill_strays_by_the_engine()
+
+    async def _kill_strays_by_the_engine(self) -> int:
+        """By a command in the sandbox: for an engine on another machine, or a worker that is not root."""
         try:
             if await self._is_alone():
                 return 0
@@ -324,9 +338,23 @@ class DockerSandbox:
             found = await self._inspect()
             if set(found["NetworkSettings"]["Networks"]) != {wanted}:
                 raise PolicyUnsupported(f"the engine did not switch the sandbox to {policy.mode!r}")
-            return effective(msgspec.structs.replace(self._spec, network=policy), found, self._seccomp)
+            return await self._probed(
+                effective(msgspec.structs.replace(self._spec, network=policy), found, self._seccomp)
+            )
         except EngineRefused as error:
             raise await self._loss(error.message, PolicyUnsupported) from error
+
+    async def _probed(self, told: Effective) -> Effective:
+        """What the engine told, held against what the sandbox shows. Raises PolicyNotHeld."""
+        seen = await egress.look(self._first, self.id)
+        if seen is None:
+            return told
+        if not egress.holds(told.network, seen):
+            raise PolicyNotHeld(
+                f"network_mode {told.network!r} does not hold: interfaces {', '.join(seen.interfaces) or 'none'}; "
+                f"routes to {', '.join(seen.routes) or 'nothing'}"
+            )
+        return msgspec.structs.replace(told, egress=seen)
 
     # -- facts
 

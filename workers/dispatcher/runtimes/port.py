@@ -73,6 +73,17 @@ class ExecResult(msgspec.Struct, frozen=True):
     """A process of the sandbox was killed for memory while this command ran."""
 
 
+class EgressSeen(msgspec.Struct, frozen=True):
+    """What a sandbox can reach, as seen from inside its network namespace."""
+
+    how: Literal["tried", "read"]
+    """`tried`: routes were asked for from inside; `read`: the kernel's tables were read, which takes no right."""
+    interfaces: tuple[str, ...]
+    """That are up, the loopback left out."""
+    routes: tuple[str, ...]
+    """What there is a route to, of `public`, `public6`, `metadata` and `private`."""
+
+
 class Effective(msgspec.Struct, frozen=True):
     """The isolation as the engine reports it for the running sandbox, not as it was asked for."""
 
@@ -87,6 +98,8 @@ class Effective(msgspec.Struct, frozen=True):
     """`default`, `unconfined` or the name of a profile; empty where the engine has no word for it."""
     unenforced: tuple[str, ...] = ()
     """Declared limits that this engine cannot hold, by field name (`storage_mb`)."""
+    egress: EgressSeen | None = None
+    """The network policy as probed, and found to hold; None where nobody could look."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -149,6 +162,10 @@ class PolicyUnsupported(RuntimeFault):
     """The engine cannot enforce a policy or limit that the pack declares. Use another runtime or change the pack."""
 
 
+class PolicyNotHeld(RuntimeFault):
+    """The engine says that a network policy is applied, and the sandbox itself shows that it is not. Look at the engine."""
+
+
 class SandboxLost(RuntimeFault):
     """The sandbox has gone or stopped while it was needed, and not for a reason that lies in the trial."""
 
@@ -193,7 +210,8 @@ class Sandbox(Protocol):
         ...
 
     async def start(self) -> Effective:
-        """Create and start it. Raises StartFailed, ExecRefused, ImageMissing, PolicyUnsupported, EngineUnavailable."""
+        """Create and start it. Raises StartFailed, ExecRefused, ImageMissing, PolicyUnsupported, PolicyNotHeld,
+        EngineUnavailable."""
         ...
 
     async def exec(self, spec: ExecSpec, on_output: Output) -> ExecResult:
@@ -216,7 +234,8 @@ class Sandbox(Protocol):
         ...
 
     async def set_network(self, policy: NetworkPolicy) -> Effective:
-        """Change what the running sandbox may reach; what then holds, as after `start`. Raises PolicyUnsupported."""
+        """Change what the running sandbox may reach; what then holds, as after `start`. Raises PolicyUnsupported,
+        PolicyNotHeld, SandboxLost."""
         ...
 
     async def kill_strays(self) -> int:

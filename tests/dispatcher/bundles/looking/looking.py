@@ -50,12 +50,14 @@ class Probe(BaseAgent):
         flood=0,
         scan=(),
         setup_seconds=0.0,
+        setup_until=None,
         strict=None,
         **keywords,
     ):
         super().__init__(*arguments, **keywords)
         self.sleep, self.busy, self.command, self.strays = float(sleep), busy, command, strays
         self.cut, self.raises, self.flood, self.setup_seconds = cut, raises, flood, setup_seconds
+        self.setup_until = setup_until
         self.scan = [needle[::-1] for needle in scan]  # they come reversed: the scan must not find itself
         if strict is not None:
             raise TypeError(f"strict must not be {strict!r}")
@@ -69,6 +71,8 @@ class Probe(BaseAgent):
 
     async def setup(self, environment):
         await asyncio.sleep(self.setup_seconds)
+        while self.setup_until and not Path(self.setup_until).exists():
+            await asyncio.sleep(0.02)
 
     async def run(self, instruction, environment, context):
         seen = {

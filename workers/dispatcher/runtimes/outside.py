@@ -1,0 +1,119 @@
+"""The processes of a container on this machine, counted and ended from outside, when we are root.
+
+A command in the sandbox, which ends all others, needs room in it: what it is to end may have used up all memory, and then the
+kernel chooses whom to kill. From outside nothing is charged to the sandbox. One system call in its process namespace kills all
+of them but the first, and whatever forks meanwhile is killed with its parent; going through a list could be outrun.
+(Freezing the cgroup first would stop that too, and would leave the first process frozen, so the sandbox for ever, when the
+worker is killed in between.)
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from workers.dispatcher.runtimes.egress import is_first_process
+from workers.dispatcher.runtimes.port import StraysSurvived
+
+TRIES = 3
+GONE_SECONDS = 5.0
+"""For a killed process to be gone: one that waits for a disk goes only when it is served."""
+PAUSE_SECONDS = 0.005
+
+# In a process of its own: the namespace counts for the children of whoever enters it. `kill(-1)` would be fatal to the machine
+# if it ran here; whoever is in the sandbox's namespace has a parent that cannot be seen from there, and so has the number 0.
+END_ALL = """
+import os, signal, sys
+os.setns(int(sys.argv[1]), os.CLONE_NEWPID)
+pid = os.fork()
+if pid == 0:
+    try:
+        if os.getppid() == 0 and os.getpid() > 1:
+            os.kill(-1, signal.SIGKILL)
+    finally:
+        os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+class Outside:
+    """One container, whose first process is `pid`. Every method raises OSError when it has ended, or when we may not."""
+
+    def __init__(self, pid: int, container: str) -> None:
+        self._pid, self._container = pid, container
+        self._cgroup = _cgroup(pid, container)
+
+    async def end_strays(self) -> int:
+        """Kill every process but the first; how many there were. Raises StraysSurvived, OSError."""
+        if self._is_alone():
+            return 0
+        strays = await self._count()
+        for _ in range(TRIES):
+            await self._end_all()
+            for _ in range(int(GONE_SECONDS / PAUSE_SECONDS)):
+                if not self._others():
+                    return strays
+                await asyncio.sleep(PAUSE_SECONDS)
+        raise StraysSurvived(f"{len(self._others())} processes could not be ended")
+
+    def _is_alone(self) -> bool:
+        """By the kernel's own count, which no process can fall through between two steps of a list."""
+        return (self._cgroup / "pids.current").read_text().strip() == "1"
+
+    async def _count(self) -> int:
+        """Those in two lists, for the first process forks for an instant now and then; or, of processes that are never long the
+        same, those of one."""
+        first = self._others()
+        await asyncio.sleep(PAUSE_SECONDS)
+        second = self._others()
+        if first & second or not first | second:
+            return len(first & second)
+        await asyncio.sleep(PAUSE_SECONDS)
+        third = self._others()
+        return max(len(first), len(second), len(third)) if third else 0
+
+    def _others(self) -> set[int]:
+        found: set[int] = set()
+        for folder, _, _ in os.walk(self._cgroup):
+            found.update(int(pid) for pid in (Path(folder) / "cgroup.procs").read_text().split())
+        if self._pid not in found:
+            raise ProcessLookupError(f"the first process of {self._container[:12]} has ended")
+        return found - {self._pid}
+
+    async def _end_all(self) -> None:
+        namespace = os.open(f"/proc/{self._pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if not is_first_process(self._pid, self._container):  # asked after the opening: it may be another's by now
+                raise ProcessLookupError(f"the first process of {self._container[:12]} has ended")
+            helper = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", "-c", END_ALL, str(namespace),
+                pass_fds=[namespace], env={}, stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+            if await helper.wait() != 0:
+                raise PermissionError("the process namespace of the sandbox cannot be entered")
+        finally:
+            os.close(namespace)
+
+
+def outside(pid: int, container: str) -> Outside | None:
+    """None where the engine is elsewhere, or we are not root: then the engine's own calls have to do."""
+    if os.geteuid() != 0 or not is_first_process(pid, container):
+        return None
+    try:
+        return Outside(pid, container)
+    except OSError:
+        return None
+
+
+def _cgroup(pid: int, container: str) -> Path:
+    """The folder that counts its processes, of either version. Raises FileNotFoundError."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if container not in path or not (number == "0" or "pids" in controllers.split(",")):
+            continue
+        for root in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+            folder = Path(root + path)
+            if (folder / "pids.current").exists():
+                return folder
+    raise FileNotFoundError(f"no cgroup of {container[:12]} counts its processes")
