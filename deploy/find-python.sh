@@ -1,6 +1,6 @@
 #!/bin/sh
 # Print the path of a Python >= 3.12 that can make virtual environments; say in one sentence what to do when there is none.
-# Looks at PATH, at pyenv's versions, at uv's own; as root on Debian it installs python3-venv when only that lacks.
+# Looks at PATH, at pyenv's versions, at uv's own; as root on Debian it installs python3-venv when that is what lacks.
 set -u
 
 good() { # a real interpreter of 3.12 or later (a pyenv shim may name one that is not installed)
@@ -11,6 +11,12 @@ can_venv() {
 }
 real() {
     "$1" -c 'import sys; print(sys.executable)'
+}
+
+apt_install() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    echo "installing $1" >&2
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1"; } >/dev/null 2>&1
 }
 
 partial=""
@@ -33,33 +39,35 @@ if [ -n "$newest" ]; then
     real "$newest"
     exit 0
 fi
-if [ -n "$partial" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if [ -n "$partial" ]; then
     version=$("$partial" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    echo "installing python$version-venv" >&2
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$version-venv"; } >/dev/null 2>&1
-    if can_venv "$partial"; then
+    if apt_install "python$version-venv" && can_venv "$partial"; then
         real "$partial"
         exit 0
     fi
-fi
-if [ -n "$partial" ]; then
     echo "$partial lacks the module venv; run \`sudo apt-get install python3-venv\` and try again." >&2
     exit 1
 fi
-# uv brings an interpreter of its own where the network has it. It comes from the package index, into a folder of this checkout.
+# uv brings an interpreter of its own where the network has it (UV_PYTHON_INSTALL_MIRROR names another place to fetch it from).
+# uv itself comes from the package index, into a folder of this checkout; any Python that can make a virtual environment will do.
 uv=$(command -v uv 2>/dev/null || true)
-if [ -z "$uv" ] && command -v python3 >/dev/null; then
+old=$(command -v python3 2>/dev/null || true)
+why="there is no uv to fetch one"
+if [ -z "$uv" ] && [ -n "$old" ]; then
     tools=$(dirname "$0")/../.seatrial/uv
-    if [ -x "$tools/bin/uv" ] || { python3 -m venv "$tools" && "$tools/bin/pip" install -q uv; } >/dev/null 2>&1; then
+    can_venv "$old" || apt_install python3-venv || true
+    if [ -x "$tools/bin/uv" ] || { "$old" -m venv "$tools" && "$tools/bin/pip" install -q --disable-pip-version-check uv; } >/dev/null 2>&1; then
         uv=$tools/bin/uv
     fi
 fi
 if [ -n "$uv" ]; then
     echo "no Python >= 3.12 here: asking uv for one" >&2
-    if "$uv" python install -q 3.13 >/dev/null 2>&1 && found=$("$uv" python find --managed-python 3.13 2>/dev/null) && good "$found"; then
+    if said=$("$uv" python install 3.13 2>&1) && found=$(UV_PYTHON_PREFERENCE=only-managed "$uv" python find 3.13 2>/dev/null) && good "$found"; then
         echo "$found"
         exit 0
     fi
+    why="uv could not fetch one ($(printf '%s\n' "$said" | tail -n 1 | tr -s ' '))"
 fi
-echo "Seatrial needs Python 3.12 or later and finds none; install it (Debian 13: apt-get install python3 python3-venv; else pyenv or uv) and try again." >&2
+here=$("${old:-false}" -c 'import sys; print("Python %d.%d" % sys.version_info[:2])' 2>/dev/null) || here="none"
+echo "Seatrial needs Python 3.12 or later; here is $here, and $why; install one (Debian 13: \`apt-get install python3 python3-venv\`; Debian 12: pyenv, or uv where it reaches its downloads) and try again." >&2
 exit 1
