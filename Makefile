@@ -32,8 +32,9 @@ up: setup ## start all processes of this machine in the foreground
 down: ## stop what `make demo` or `seatrial up` started
 	@test ! -x $(BIN)/seatrial || $(BIN)/seatrial down
 
+# Two processes share the tests by file: most of them wait for time limits, leases and restarts, not for a processor.
 test: setup engine harness ## everything that a change must pass
-	@$(PYTEST)
+	@$(PYTEST) -n 2 --dist loadfile
 	@$(MAKE) --no-print-directory check
 
 .PHONY: engine harness

@@ -12,15 +12,15 @@ from tests.journeys.system import LEASE_SECONDS, System
 
 pytestmark = [pytest.mark.docker, pytest.mark.harness, pytest.mark.slow]
 TRIALS = 3
+LONG = pytest.mark.long
 
 
-@pytest.mark.parametrize("moment", ["provision", "agent"])
+@pytest.mark.parametrize("moment", ["provision", "verify"])
 async def test_no_trial_runs_twice_while_the_database_is_away(system: System, slow: str, moment: str) -> None:
     await _away(system, slow, moment, 2.5 * LEASE_SECONDS)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("moment", ["provision", "agent", "verify"])
+@pytest.mark.parametrize("moment", [pytest.param("provision", marks=LONG), "agent", pytest.param("verify", marks=LONG)])
 async def test_no_trial_runs_twice_while_the_database_is_away_for_a_minute(
     system: System, slow: str, moment: str
 ) -> None:
