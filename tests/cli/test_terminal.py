@@ -42,7 +42,7 @@ class Terminal:
     async def read_until(self, seen: Callable[[str], object]) -> None:
         async with asyncio.timeout(SECONDS):
             while not seen(self.text):
-                self.text += (await asyncio.to_thread(os.read, self._descriptor, 65536)).decode()
+                self.text += (await asyncio.to_thread(os.read, self._descriptor, 65536)).decode(errors="replace")
 
     async def end(self) -> int:
         """The exit code."""
