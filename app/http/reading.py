@@ -4,13 +4,14 @@ A write answers with `Seatrial-Position`; a read that sends it back as `Seatrial
 again. A route names the views that it reads in its `opt`.
 """
 
+import datetime
 from typing import Annotated, Any
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.params import ParameterKwarg, QueryParameter
 
-from app.commands.refusals import not_found
+from app.commands.refusals import FieldError, not_found
 from app.http.cursors import OtherLife, position_of
 from app.http.problems import ProblemRaised
 from app.http.state import context_of, process_of
@@ -32,6 +33,18 @@ DEFAULT_SIZE = SIZE
 
 def size_of(page_size: int) -> int:
     return min(page_size, LARGEST)
+
+
+def moment(name: str, given: datetime.datetime | None) -> datetime.datetime | None:
+    """A time that was given as a query parameter, in UTC; without an offset it is taken as such. Raises ProblemRaised for
+    one that no calendar of the database has."""
+    try:
+        if given is None or given.tzinfo is not None:
+            return given and given.astimezone(datetime.UTC)
+        return given.replace(tzinfo=datetime.UTC)
+    except OverflowError as error:
+        wrong = FieldError(f"query/{name}", "invalid", "is out of range: years 1 to 9999, in UTC")
+        raise ProblemRaised(400, "request_invalid", "a parameter is wrong", errors=(wrong,)) from error
 
 
 async def known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:

@@ -4,15 +4,18 @@ Litestar converts bodies leniently ("3" for 3, `true` for 1) and takes any conte
 into the Struct that the handler declares; what does not fit is a problem that points at the field.
 """
 
+import contextlib
 import difflib
 import functools
 import re
 import types
 import typing
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.exceptions import InternalServerException
 
 from app.commands.refusals import FieldError
 from app.http.problems import ProblemRaised
@@ -20,19 +23,40 @@ from app.http.problems import ProblemRaised
 UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
 AT = re.compile(r"(?P<message>.*?) - at `(?:key` in `)?(?P<path>\$.*)`\Z", re.DOTALL)
+CHARSET = re.compile(r"charset\s*=\s*\"?(?P<name>[^\s\";]*)")
 STEP = re.compile(r"\.(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+|\.\.\.)\]")
 
 
 class StrictRequest(Request[Any, Any, Any]):
     """The request class of the whole application."""
 
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """The body as it comes."""
+        try:
+            async with contextlib.aclosing(super().stream()) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except InternalServerException as error:  # Litestar's word for a disconnect; nobody gets the answer
+            raise ProblemRaised(400, "body_incomplete", "the body ended too early; nothing was kept") from error
+
     async def json(self) -> Any:
         field = self.route_handler.parsed_data_field
         assert field is not None, "only handlers that declare a body read one"
-        content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        content_type, _, parameters = self.headers.get("content-type", "").lower().partition(";")
+        content_type = content_type.strip()
         if content_type and content_type != "application/json" and not content_type.endswith("+json"):
             raise ProblemRaised(415, "media_type_unsupported", "the body is JSON: Content-Type: application/json")
+        if (charset := CHARSET.search(parameters)) is not None and charset["name"] not in ("utf-8", "utf8"):
+            raise ProblemRaised(415, "media_type_unsupported", "JSON is in UTF-8: leave the charset out")
+        as_it_is(self)
         return decode(field.annotation, await self.body())
+
+
+def as_it_is(request: Request[Any, Any, Any]) -> None:
+    """Raises ProblemRaised (415) for a body that is encoded once more: nothing here decodes it."""
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        detail = "send the body as it is, without Content-Encoding"
+        raise ProblemRaised(415, "encoding_unsupported", detail, headers={"Accept-Encoding": "identity"})
 
 
 def decode(wanted: Any, body: bytes) -> Any:

@@ -2,11 +2,13 @@
 projector. One world for the room, a team of its own for each test."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
+import msgspec
 import pytest
 
 import projections.main
@@ -15,6 +17,7 @@ from app.bus import relay, topology
 from app.local.nats import Nats
 from app.local.postgres import Postgres
 from app.settings import Settings
+from tests.http.apart import Apart
 from tests.http.world import Server, Team, make_team
 
 
@@ -56,6 +59,17 @@ async def server(api_settings: Settings) -> AsyncIterator[Server]:
         yield serving
         stop.set()
         await asyncio.gather(*others)
+
+
+@pytest.fixture(scope="session")
+async def apart(server: Server, api_settings: Settings) -> AsyncIterator[Apart]:
+    """The API on the same database in a process of its own, with times that a test can wait for."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    settings = msgspec.structs.replace(api_settings, http_port=port)
+    async with Apart(settings, head_seconds=2.0, body_seconds=2.0, stall_seconds=3.0, linger_seconds=1.0) as process:
+        await process.ready()
+        yield process
 
 
 @pytest.fixture

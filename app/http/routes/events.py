@@ -1,5 +1,6 @@
 """Events, as a page or as a stream: of the team, of a run, of a revision, of a trial."""
 
+import re
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
@@ -26,6 +27,8 @@ from app.queries import events, revisions, runs, trials
 READ = Permission.EVENTS_READ
 LATEST = "latest"
 STREAMS = (sse.MEDIA_TYPE,)
+NOT_ACCEPTABLE = re.compile(r"q\s*=\s*0(\.0*)?")
+"""RFC 9110, section 12.4.2."""
 
 After = Annotated[
     str | None,
@@ -136,7 +139,11 @@ async def list_events_of_trial(
 
 def wants_stream(request: Request[Any, Any, Any]) -> bool:
     """Whether the caller asks for server-sent events rather than for a page."""
-    return sse.MEDIA_TYPE in request.headers.get("accept", "")
+    for wanted in request.headers.get("accept", "").lower().split(","):
+        name, *parameters = (part.strip() for part in wanted.split(";"))
+        if name == sse.MEDIA_TYPE:
+            return not any(NOT_ACCEPTABLE.fullmatch(parameter) for parameter in parameters)
+    return False
 
 
 def streamed(request: Request[Any, Any, Any], hub: Hub, team: str, content: AsyncGenerator[bytes]) -> Response[Any]:

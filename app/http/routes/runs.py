@@ -20,7 +20,7 @@ from app.http import answers, shapes, waiting
 from app.http.access import needs
 from app.http.given import Given
 from app.http.hub import Hub
-from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, size_of
+from app.http.reading import DEFAULT_SIZE, PageSize, PageToken, moment, size_of
 from app.http.routes.agents import AgentRef
 from app.http.writing import answered
 from app.queries import agents, evaluations, runs, trials
@@ -140,8 +140,8 @@ async def list_runs(
             agent=None if stored else agent,
             agent_id=stored.id if stored else None,
             task_id=task,
-            created_after=created_after,
-            created_before=created_before,
+            created_after=moment("created_after", created_after),
+            created_before=moment("created_before", created_before),
         ),
         page_size=size_of(page_size),
         page_token=page_token,

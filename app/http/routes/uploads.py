@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from litestar import Request, post, put
-from litestar.exceptions import InternalServerException
 from litestar.params import FromPath, HeaderParameter
 
 from app.boot import House
@@ -14,6 +13,7 @@ from app.commands.caller import Caller, permission_of
 from app.http.access import needs
 from app.http.given import Given
 from app.http.problems import ProblemRaised
+from app.http.request import as_it_is
 
 MEDIA_TYPES = frozenset(
     {
@@ -61,6 +61,7 @@ async def send_upload(
     if media_type not in MEDIA_TYPES:
         detail = "the body is the archive itself: application/octet-stream, x-tar, gzip, zstd or zip"
         raise ProblemRaised(415, "media_type_unsupported", detail)
+    as_it_is(request)
     limit = house.settings.upload_limit_bytes
     if request.content_length is not None and request.content_length > limit:
         raise uploads.too_large(limit)
@@ -71,12 +72,10 @@ async def send_upload(
 
 async def _content(request: Request[Any, Any, Any]) -> AsyncGenerator[bytes]:
     """The body as it comes. A sender that goes away leaves nothing behind."""
-    try:
-        async for chunk in request.stream():
-            if chunk:
-                yield chunk
-    except InternalServerException as error:  # Litestar's word for a disconnect; nobody gets the answer
-        raise ProblemRaised(400, "body_incomplete", "the body ended too early; nothing was kept") from error
+    async with contextlib.aclosing(request.stream()) as pieces:
+        async for piece in pieces:
+            if piece:
+                yield piece
 
 
 HANDLERS = (open_upload, send_upload)
