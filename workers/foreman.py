@@ -33,9 +33,10 @@ from app.domain.events import (
     TrialScored,
 )
 from app.domain.refusal import Refused
-from app.domain.registry import Draft, Meta, decode
+from app.domain.registry import Meta, decode
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
+from app.eventlog.deciding import Contended
 from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer, NewWork, Recorded, Refusal, Unit
 from app.eventlog.read import read_stream, read_streams
@@ -44,7 +45,7 @@ from workers.expansion import Rejected, children, earlier_trials, wanted
 from workers.follower import Follower
 from workers.looper import Bell, repeat, together, until
 from workers.statements import statement
-from workers.streams import EVALUATION, RUN, TRIAL, Contended, Extras, LeaseLost, act, fold
+from workers.streams import EVALUATION, RUN, TRIAL, LeaseLost, act, fold
 
 log = structlog.get_logger()
 
@@ -238,15 +239,11 @@ async def cancel_trial(house: House, trial_id: str, team: str, *, correlation: s
     """End a trial that waits; tell the worker of one that runs, by its work row and by a message."""
     for _ in range(CANCEL_TRIES):
         epoch = await epoch_of(house.pool, trial_id)
-
-        def extras(drafts: Sequence[Draft], epoch: int = epoch) -> Extras:
-            told = telling(trial_id, drafts, epoch)
-            return Extras(lease=told.lease, work=told.work)
-
         try:
             told = await act(
-                house, TRIAL, trial_id, team, trial.Cancel(), actor=NAME, correlation=correlation, extras=extras
-            )
+                house, TRIAL, trial_id, team, trial.Cancel(), actor=NAME, correlation=correlation,
+                extras=lambda drafts, epoch=epoch: telling(trial_id, drafts, epoch),
+            )  # fmt: skip
         except LeaseLost:
             continue  # claimed between the two reads
         if not isinstance(told, Refused) and told.state is not None and not told.state.status.ended:

@@ -8,14 +8,11 @@ import asyncpg
 import structlog
 
 from app.eventlog.connect import LOST
+from app.eventlog.deciding import Contended
 from app.eventlog.model import LogUnavailable, WrongIncarnation
 from app.objects.port import StoreError
 
 log = structlog.get_logger()
-
-
-class Contended(Exception):
-    """A stream moved on at every try to append to it. Try again later."""
 
 
 AWAY = (*LOST, asyncpg.PostgresError, LogUnavailable, StoreError, Contended)

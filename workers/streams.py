@@ -1,7 +1,6 @@
-"""Load a stream, decide, append: what every worker does to answer with an event.
+"""Load a stream, decide, append (app/eventlog/deciding.py), as a worker does it to answer with an event.
 
-A stream that has moved on is loaded and decided again, a bounded number of times. A lease that is gone is refused by the
-log itself (stale_lease): the worker then stops and writes nothing more.
+A lease that is gone is refused by the log itself (stale_lease): the worker then stops and writes nothing more.
 """
 
 import asyncio
@@ -14,13 +13,14 @@ import msgspec
 from app.boot import House
 from app.domain import evaluation, evidence, revision, run, trial
 from app.domain.refusal import Refused
-from app.domain.registry import Draft, Event, Meta, decode
+from app.domain.registry import Draft, Event, Meta
+from app.eventlog import deciding
+from app.eventlog.deciding import Acted, Extras, Loaded
 from app.eventlog.drafts import unit_of
-from app.eventlog.model import LogUnavailable, NewReservation, NewTimer, NewWork, Outcome, Recorded, Refusal, Unit
+from app.eventlog.model import LogUnavailable, Outcome, Recorded, Refusal, Unit
 from app.eventlog.read import read_stream
-from workers.looper import Contended, until
+from workers.looper import until
 
-TRIES = 8
 PERSIST_SECONDS = 0.5
 
 
@@ -49,46 +49,17 @@ TRIAL: Aggregate[trial.Trial, trial.Command] = Aggregate("trial", trial.evolve, 
 EVIDENCE: Aggregate[evidence.Evidence, evidence.Command] = Aggregate("evidence", evidence.evolve, evidence.decide)
 
 
-class Loaded[State](msgspec.Struct, frozen=True):
-    state: State | None
-    version: int
-    last_event: str | None
-    """Id of the latest event: what the next one is caused by."""
-
-
-class Acted[State](msgspec.Struct, frozen=True):
-    """What came of a command: the drafts that were written (none when there was nothing to say), and the state after."""
-
-    state: State | None
-    drafts: tuple[Draft, ...]
-    outcome: Outcome | None
-
-
-class Extras(msgspec.Struct, frozen=True):
-    """What must hold, and what is written, together with the events."""
-
-    lease: tuple[str, int] | None = None
-    """(work id, epoch): the unit is accepted only while this is so."""
-    work: tuple[NewWork, ...] = ()
-    timers: tuple[NewTimer, ...] = ()
-    releases: tuple[NewReservation, ...] = ()
-
-
 NOTHING = Extras()
 
 
 def fold[State, Command](aggregate: Aggregate[State, Command], recorded: Sequence[Recorded]) -> State | None:
     """The state after these events. Raises UnknownEvent rather than leave one out."""
-    state: State | None = None
-    for one in recorded:
-        state = aggregate.evolve(state, decode(one.type, one.schema_version, one.data))
-    return state
+    return deciding.fold(recorded, aggregate.evolve).state
 
 
 async def load[State, Command](house: House, aggregate: Aggregate[State, Command], stream: str) -> Loaded[State]:
     async with house.pool.acquire() as connection:
-        recorded = await read_stream(connection, stream)
-    return Loaded(fold(aggregate, recorded), len(recorded), str(recorded[-1].event_id) if recorded else None)
+        return deciding.fold(await read_stream(connection, stream), aggregate.evolve)
 
 
 async def act[State, Command](
@@ -109,38 +80,25 @@ async def act[State, Command](
     Raises LeaseLost, Contended, LogUnavailable, WrongIncarnation. A unit whose answer was lost may have been written: with
     `persist` the very same one is sent until its answer is known, or that event is set (then LogUnavailable).
     """
-    for _ in range(TRIES):
-        loaded = await load(house, aggregate, stream)
-        drafts = aggregate.decide(loaded.state, command, house.clock.now())
-        if isinstance(drafts, Refused):
-            return drafts
-        if not drafts:
-            return Acted(loaded.state, (), None)
+
+    async def unit(loaded: Loaded[State], decided: Acted[State]) -> Unit:
         meta = Meta(actor=actor, causation=causation or loaded.last_event, correlation=correlation)
-        with_it = extras(drafts)
-        unit = unit_of(
-            aggregate.category,
-            stream,
-            team,
-            loaded.version,
-            drafts,
-            meta,
-            lease=with_it.lease,
-            work=with_it.work,
-            timers=with_it.timers,
-            releases=with_it.releases,
-        )
-        outcome = await _answer(house, unit, persist)
-        if outcome.refusal is None:
-            state = loaded.state
-            for draft in drafts:
-                state = aggregate.evolve(state, draft.event)
-            return Acted(state, drafts, outcome)
-        if outcome.refusal is Refusal.STALE_LEASE:
-            raise LeaseLost(stream)
-        if outcome.refusal is not Refusal.WRONG_VERSION:
-            raise RuntimeError(f"{stream}: the log refused a worker's unit: {outcome.refusal}")
-    raise Contended(stream)
+        with_it = msgspec.structs.asdict(extras(decided.drafts))
+        return unit_of(aggregate.category, stream, team, loaded.version, decided.drafts, meta, **with_it)
+
+    acted = await deciding.act(
+        lambda: load(house, aggregate, stream),
+        lambda state: aggregate.decide(state, command, house.clock.now()),
+        aggregate.evolve,
+        unit,
+        lambda unit: _answer(house, unit, persist),
+        again=frozenset({Refusal.WRONG_VERSION}),
+    )
+    if isinstance(acted, Refused) or acted.outcome is None or acted.outcome.accepted:
+        return acted
+    if acted.outcome.refusal is Refusal.STALE_LEASE:
+        raise LeaseLost(stream)
+    raise RuntimeError(f"{stream}: the log refused a worker's unit: {acted.outcome.refusal}")
 
 
 async def _answer(house: House, unit: Unit, persist: asyncio.Event | None) -> Outcome:

@@ -20,23 +20,14 @@ from app.domain.refusal import Refused
 from app.domain.registry import Draft, Event, Meta, UnknownEvent, decode
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import LOST, Connection
+from app.eventlog.deciding import Acted, Contended, Extras, Loaded, act, fold
 from app.eventlog.drafts import unit_of
-from app.eventlog.model import LogUnavailable, NewTimer, NewWork, Outcome, Recorded, Refusal, Unit
+from app.eventlog.model import LogUnavailable, Outcome, Refusal, Unit
 from app.eventlog.read import read_stream
 
-TRIES = 8
-"""Of deciding again after a wrong version."""
 ACQUIRE_SECONDS = 10.0
 PATIENCE_SECONDS = 20.0
 """Of a transaction that is tried again and again, in all."""
-
-
-class Loaded[S](msgspec.Struct, frozen=True):
-    """A stream as it is now. `version` 0 and state None: there is no such stream."""
-
-    state: S | None
-    version: int
-    team: str | None
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -84,20 +75,16 @@ def meta_of(caller: Caller, correlation: str | None) -> Meta:
     return Meta(actor=caller.actor, correlation=correlation, traceparent=caller.traceparent)
 
 
-def fold[S](recorded: list[Recorded], evolve: Callable[[S | None, Event], S | None]) -> Loaded[S]:
-    """Raises CommandRefused when an event is newer than this process."""
-    state: S | None = None
-    for one in recorded:
-        state = evolve(state, decoded(one.type, one.schema_version, one.data))
-    return Loaded(state, recorded[-1].version if recorded else 0, recorded[0].team if recorded else None)
-
-
 def decoded(type_name: str, schema_version: int, data: bytes) -> Event:
     try:
         return decode(type_name, schema_version, data)
     except UnknownEvent as error:
-        detail = "another process of this installation is newer than this one; it is being upgraded"
-        raise CommandRefused(Kind.UNAVAILABLE, "upgrade_in_progress", detail) from error
+        raise _newer() from error
+
+
+def _newer() -> CommandRefused:
+    detail = "another process of this installation is newer than this one; it is being upgraded"
+    return CommandRefused(Kind.UNAVAILABLE, "upgrade_in_progress", detail)
 
 
 async def load[S](
@@ -105,19 +92,14 @@ async def load[S](
 ) -> Loaded[S]:
     """The stream of the caller's team. Raises CommandRefused (not_found) when there is none."""
     async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
-        loaded = fold(await read_stream(connection, stream), evolve)
+        recorded = await read_stream(connection, stream)
+    try:
+        loaded = fold(recorded, evolve)
+    except UnknownEvent as error:
+        raise _newer() from error
     if loaded.team != team:
         raise not_found(what)
     return loaded
-
-
-class Extras(msgspec.Struct, frozen=True):
-    """What goes with the events of a unit."""
-
-    lease: tuple[str, int] | None = None
-    """(work id, epoch): the unit is refused when somebody claims the work meanwhile; then all is decided again."""
-    work: tuple[NewWork, ...] = ()
-    timers: tuple[NewTimer, ...] = ()
 
 
 class Change[S, T](msgspec.Struct, frozen=True):
@@ -137,41 +119,43 @@ class Change[S, T](msgspec.Struct, frozen=True):
 
 
 async def change[S, T](means: Means, caller: Caller, request: Request, what: Change[S, T]) -> Done[T]:
-    """Load, decide, append; decide again when somebody else was faster."""
+    """Load, decide, append; decide again when somebody else was faster, or has claimed the work that it is about."""
     if (done := await earlier(means, caller, request, what.kind)) is not None:
         return done
-    for _ in range(TRIES):
-        loaded = await load(means, caller.team, what.stream, what.evolve, what.what)
-        decided = what.decide(loaded.state)
-        if isinstance(decided, Refused):
-            raise of_domain(decided)
-        state = loaded.state
-        for draft in decided:
-            state = what.evolve(state, draft.event)
-        assert state is not None
-        result = what.result(state)
-        if not decided:
-            return Done(result, None)
-        extras = await what.extras(decided) if what.extras else Extras()
-        unit = unit_of(
+
+    async def unit(loaded: Loaded[S], decided: Acted[S]) -> Unit:
+        assert decided.state is not None
+        extras = await what.extras(decided.drafts) if what.extras else Extras()
+        return unit_of(
             what.category,
             what.stream,
             caller.team,
             loaded.version,
-            decided,
-            meta_of(caller, what.correlation(state)),
+            decided.drafts,
+            meta_of(caller, what.correlation(decided.state)),
             idempotency_key=request.key,
             request_hash=request.digest,
-            answer=msgspec.json.encode(result) if request.key else None,
-            lease=extras.lease,
-            work=extras.work,
-            timers=extras.timers,
+            answer=msgspec.json.encode(what.result(decided.state)) if request.key else None,
+            **msgspec.structs.asdict(extras),
         )
-        outcome = await means.appender.append(unit)
-        if outcome.refusal in (Refusal.WRONG_VERSION, Refusal.STALE_LEASE):
-            continue
-        return settled(outcome, result, what.kind)
-    raise CommandRefused(Kind.UNAVAILABLE, "busy", "others change the same thing at the moment; try again")
+
+    try:
+        acted = await act(
+            lambda: load(means, caller.team, what.stream, what.evolve, what.what),
+            what.decide,
+            what.evolve,
+            unit,
+            means.appender.append,
+            again=frozenset({Refusal.WRONG_VERSION, Refusal.STALE_LEASE}),
+        )
+    except Contended as error:
+        detail = "others change the same thing at the moment; try again"
+        raise CommandRefused(Kind.UNAVAILABLE, "busy", detail) from error
+    if isinstance(acted, Refused):
+        raise of_domain(acted)
+    assert acted.state is not None
+    result = what.result(acted.state)
+    return Done(result, None) if acted.outcome is None else settled(acted.outcome, result, what.kind)
 
 
 def settled[T](outcome: Outcome, result: T, kind: type[T]) -> Done[T]:

@@ -15,7 +15,6 @@ from app.commands.caller import Caller, Done, Means, needs
 from app.commands.handle import (
     ACQUIRE_SECONDS,
     Change,
-    Extras,
     NotWritten,
     Request,
     answered,
@@ -37,6 +36,7 @@ from app.domain.agents import Agent
 from app.domain.events import RunRequested
 from app.domain.refusal import Refused
 from app.eventlog.connect import Connection
+from app.eventlog.deciding import Extras
 from app.eventlog.drafts import unit_of
 from app.eventlog.model import NewTimer
 from app.eventlog.read import read_stream

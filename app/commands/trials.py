@@ -8,13 +8,14 @@ import msgspec
 from app.access.roles import Permission
 from app.bus.cancels import send_cancel
 from app.commands.caller import Caller, Done, Means, needs
-from app.commands.handle import ACQUIRE_SECONDS, Change, Extras, change, request_of
+from app.commands.handle import ACQUIRE_SECONDS, Change, change, request_of
 from app.commands.statements import statement
 from app.domain import trial
 from app.domain.events import TrialCancelled
 from app.domain.refusal import Refused
 from app.domain.registry import Draft
 from app.eventlog.connect import Pool
+from app.eventlog.deciding import Extras
 from app.eventlog.model import NewWork
 
 
