@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,93 @@ async def test_a_server_that_was_closed_starts_again(built: locate.Harness, tmp_
         os.kill(first, signal.SIGCONT)
 
 
+@pytest.fixture
+def older(built: locate.Harness) -> Iterator[locate.Harness]:
+    """Another build of the harness, in a folder of its own: the same files under another digest."""
+    folder = built.python.parents[1]
+    beside = Path(tempfile.mkdtemp(prefix=".older-", dir=folder.parent))
+    subprocess.run(["cp", "-al", str(folder), str(beside / "build")], check=True)
+    yield locate.Harness(beside / "build" / "bin" / "python", "sha256:older", built.version)
+    subprocess.run(["rm", "-rf", str(beside)], check=True)
+
+
+async def test_a_server_of_an_older_build_ends_what_it_has_with_its_own_code_while_a_newer_one_serves(
+    older: locate.Harness, servers: Servers, tmp_path: Path, runtime: Runtime
+) -> None:
+    """What a server has imported is frozen, and what a child imports later must fit to it."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old, new = ForkServer(older, tmp_path / "home"), servers.of(AgentSpec())
+    await old.ensure()
+    pid = old.pid
+    spec = trial_spec(tmp_path / "old", agent=probe(setup_until="go"), sandbox="none", verify=False)
+    told = Told()
+    running = asyncio.create_task(trial(spec, runtime, old, told))
+    await told.until(lambda: "agent_setup" in told.phases or running.done())
+    newer = await trial(trial_spec(tmp_path / "new", agent=probe(), sandbox="none", verify=False), runtime, new)
+    assert not running.done()
+    (tmp_path / "old" / ".home" / "go").touch()
+    ended = await running
+    await old.close()
+    for seen, harness in ((newer, new._harness), (ended, older)):
+        assert seen.state == "finished", seen
+        assert seen.harness.overlay_digest == harness.digest
+        code = json.loads((seen.files / "agent" / "seen.json").read_text())["code"]
+        assert all(path.startswith(f"{harness.python.parents[1]}/") for path in code), code
+    assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+# Runs in the harness environment: a server that has one child, which ends at once, and a look at how it is reaped.
+REAPS = """
+import json, os, signal, socket
+from seatrial_harness import forkserver
+
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server = forkserver.Server(theirs, confined=False)
+control, childs = socket.socketpair()
+output = os.open("/dev/null", os.O_WRONLY)
+control.close()
+server._spawn("exe_a", os.getcwd(), [os.dup(childs.fileno()), output])
+((pidfd, child),) = server._children.items()
+seen = []
+killpg, wait4 = os.killpg, os.wait4
+
+def kill(group, number):
+    state = open(f"/proc/{child.pid}/stat").read().rpartition(") ")[2][0]
+    seen.append(["kill", group == child.pid, number, state])
+    killpg(group, number)
+
+def wait(pid, options):
+    seen.append(["wait", pid == child.pid])
+    return wait4(pid, options)
+
+os.killpg, os.wait4 = kill, wait
+server._poll.unregister(theirs)
+assert server._poll.poll(30_000) == [(pidfd, 1)]
+server._reap(pidfd)
+handler = signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+told = [json.loads(ours.recv(65536))["op"] for _ in range(2)]
+print(json.dumps({"seen": seen, "handler": handler, "told": told}))
+"""
+
+
+def test_the_group_of_a_child_is_killed_while_its_number_is_still_its_own(
+    built: locate.Harness, tmp_path: Path
+) -> None:
+    """After the wait the kernel may give the number to another process, and with it the group."""
+    done = subprocess.run(
+        [built.python, "-I", "-c", REAPS], capture_output=True, text=True, check=False, cwd=tmp_path, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["seen"] == [["kill", True, signal.SIGKILL, "Z"], ["wait", True]]
+    assert told["handler"], "no handler of SIGCHLD waits for children behind our back"
+    assert told["told"] == ["spawned", "exit"]
+
+
 async def test_a_server_is_only_started_by_the_main_thread(built: locate.Harness, tmp_path: Path) -> None:
     """The kernel ends it with the thread that started it, so any other thread's end would take all trials along."""
     with pytest.raises(server.HarnessUnavailable, match="main thread"):
@@ -109,8 +198,6 @@ async def test_an_agent_with_a_model_is_forked_from_a_server_that_has_litellm(
 
 
 def test_the_names_are_those_that_harbor_registers(built: locate.Harness) -> None:
-    import subprocess
-
     script = "import json; from harbor.agents.factory import AgentFactory; print(json.dumps(AgentFactory.registered_names()))"
     told = subprocess.run([built.python, "-I", "-c", script], capture_output=True, text=True, check=True).stdout
     assert set(json.loads(told)) == agents.NAMES

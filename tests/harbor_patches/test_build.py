@@ -100,7 +100,7 @@ def test_the_digest_is_over_all_that_decides(
     builder: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     patches = builder.read_patches()
-    assert [p.name[:2] for p in patches] == ["P1", "P2", "P3", "P4"]
+    assert [p.name[:2] for p in patches] == ["P1", "P2", "P3", "P4", "P5"]
     was = builder.overlay_digest(patches)
     assert was == builder.overlay_digest(builder.read_patches())
     assert was != builder.overlay_digest(patches[:-1])
@@ -128,7 +128,7 @@ def test_a_current_build_is_found_and_left_alone(harness: Path, builder: ModuleT
     assert made.version == "0.26.0"
     assert made.digest == "sha256:" + builder.overlay_digest(builder.read_patches())
     manifest = json.loads((made.python.parents[1] / "overlay.json").read_text())
-    assert [p["name"][:2] for p in manifest["patches"]] == ["P1", "P2", "P3", "P4"]
+    assert [p["name"][:2] for p in manifest["patches"]] == ["P1", "P2", "P3", "P4", "P5"]
     assert set(manifest["overlay"]) >= {"wire.py", "forkserver.py", "child.py", "environment.py", "verifier.py"}
 
 

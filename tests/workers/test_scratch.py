@@ -10,15 +10,17 @@ from workers.dispatcher import scratch
 
 ROOT = Path(__file__).parents[2]
 HOLDS = """
-import sys
+import asyncio, sys
 from pathlib import Path
 from workers.dispatcher import scratch
 folder = Path(sys.argv[1])
-with scratch.held(folder):
-    (folder / "trial").mkdir()
-    (folder / "trial" / "output").write_text("x")
-    print("held", flush=True)
-    sys.stdin.read()
+async def main():
+    async with scratch.held(folder):
+        (folder / "trial").mkdir()
+        (folder / "trial" / "output").write_text("x")
+        print("held", flush=True)
+        sys.stdin.read()
+asyncio.run(main())
 """
 
 
@@ -32,10 +34,10 @@ def another(folder: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_second_dispatcher_of_a_home_leaves_the_first_ones_trials_alone(tmp_path: Path) -> None:
+async def test_a_second_dispatcher_of_a_home_leaves_the_first_ones_trials_alone(tmp_path: Path) -> None:
     first = another(tmp_path / "scratch" / "a")
     try:
-        with scratch.held(tmp_path / "scratch" / "b"):
+        async with scratch.held(tmp_path / "scratch" / "b"):
             assert (tmp_path / "scratch" / "a" / "trial" / "output").read_text() == "x"
         assert {path.name for path in (tmp_path / "scratch").iterdir()} == {"a"}
     finally:
@@ -43,23 +45,23 @@ def test_a_second_dispatcher_of_a_home_leaves_the_first_ones_trials_alone(tmp_pa
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_what_a_killed_dispatcher_left_is_cleared_by_the_next(tmp_path: Path) -> None:
+async def test_what_a_killed_dispatcher_left_is_cleared_by_the_next(tmp_path: Path) -> None:
     killed = another(tmp_path / "scratch" / "a")
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert (tmp_path / "scratch" / "a" / "trial" / "output").exists()
-    with scratch.held(tmp_path / "scratch" / "b"):
+    async with scratch.held(tmp_path / "scratch" / "b"):
         assert {path.name for path in (tmp_path / "scratch").iterdir()} == {"b"}
 
 
-def test_files_and_links_go_and_no_link_is_followed(tmp_path: Path) -> None:
+async def test_files_and_links_go_and_no_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("x")
     (tmp_path / "scratch" / "0123456789abcdef.log").write_bytes(b"0" * 1000)
     (tmp_path / "scratch" / "link").symlink_to(tmp_path / "precious")
     os.mkfifo(tmp_path / "scratch" / "pipe")
-    with scratch.held(tmp_path / "scratch" / "b"):
+    async with scratch.held(tmp_path / "scratch" / "b"):
         assert {path.name for path in (tmp_path / "scratch").iterdir()} == {"b"}
     assert (tmp_path / "precious" / "file").read_text() == "x"
 

@@ -6,6 +6,7 @@ left, and evaluation.created of the evaluation that it ran in, which names its i
 versions or in different lives of the log.
 """
 
+import asyncio
 import datetime
 import hashlib
 from collections.abc import AsyncIterable, Iterable, Sequence
@@ -85,7 +86,7 @@ async def gather(house: House, evaluation_id: str, platform: Installation | None
     rows = await house.pool.fetch(
         statement("read_proof"), list(wanted), [version or 2**31 - 1 for version in wanted.values()]
     )
-    streams = {name: _stream(name, [row for row in rows if row["stream"] == name]) for name in wanted}
+    streams = await asyncio.to_thread(_streams, wanted, rows)
     revision = _up_to_ready(streams[created.revision_id])
     streams[created.revision_id] = revision
     kept = {row["position"] for stream in streams.values() for row in stream.rows}
@@ -101,7 +102,7 @@ async def gather(house: House, evaluation_id: str, platform: Installation | None
             files += await _files(house.objects, ordinal, execution)
     return Dossier(
         provenance=_provenance(platform or UNKNOWN, evaluation_id, streams, created, records),
-        events=b"".join(_line(row) for row in rows if row["position"] in kept),
+        events=await asyncio.to_thread(_lines, rows, kept),
         files=tuple(files),
         image=created.image,
     )
@@ -131,6 +132,14 @@ async def _begun(house: House, streams: Sequence[str]) -> dict[str, Event]:
     return {row["stream"]: decode(row["type"], row["schema_version"], row["data"]) for row in rows}
 
 
+def _streams(names: Iterable[str], rows: Sequence[asyncpg.Record]) -> dict[str, Stream]:
+    """Of a thousand trials that takes a quarter of a second, so it runs beside the loop."""
+    of: dict[str, list[asyncpg.Record]] = {name: [] for name in names}
+    for row in rows:
+        of[row["stream"]].append(row)
+    return {name: _stream(name, found) for name, found in of.items()}
+
+
 def _stream(name: str, rows: Sequence[asyncpg.Record]) -> Stream:
     events = tuple(decode(row["type"], row["schema_version"], row["data"]) for row in rows)
     return Stream(name, tuple(rows), events)
@@ -139,6 +148,10 @@ def _stream(name: str, rows: Sequence[asyncpg.Record]) -> Stream:
 def _up_to_ready(stream: Stream) -> Stream:
     count = next(at for at, event in enumerate(stream.events, start=1) if isinstance(event, RevisionReady))
     return Stream(stream.name, stream.rows[:count], stream.events[:count])
+
+
+def _lines(rows: Sequence[asyncpg.Record], positions: set[int]) -> bytes:
+    return b"".join(_line(row) for row in rows if row["position"] in positions)
 
 
 def _line(row: asyncpg.Record) -> bytes:

@@ -83,7 +83,7 @@ class Dispatcher:
         await self._remove_unstarted()
         drain = asyncio.create_task(self._drain(stop), name="drain")
         try:
-            with scratch.held(self.scratch):
+            async with scratch.held(self.scratch):
                 await self.crew.run(stop, self.handle)
         finally:
             drain.cancel()

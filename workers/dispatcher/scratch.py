@@ -1,24 +1,28 @@
 """Where trials have their files while they run: a folder for each dispatcher of a home, locked as long as its process lives."""
 
+import asyncio
 import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-@contextlib.contextmanager
-def held(folder: Path) -> Generator[None]:
-    """Make `folder` and hold it, having cleared what dispatchers that were killed left beside it. Gone in the end."""
-    descriptor = _hold(folder)
+@contextlib.asynccontextmanager
+async def held(folder: Path) -> AsyncGenerator[None]:
+    """Make `folder` and hold it, having cleared what dispatchers that were killed left beside it. Gone in the end.
+
+    Beside the loop: what was left may be many gigabytes.
+    """
+    descriptor = await asyncio.to_thread(_hold, folder)
     try:
-        _clear(folder.parent)
+        await asyncio.to_thread(_clear, folder.parent)
         yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, folder, True)
         os.close(descriptor)
 
 

@@ -92,6 +92,7 @@ def _enter(connection: int, output: int, trial: str, user: int | None) -> tuple[
 async def _run(connection: socket.socket, first: wire.Header) -> int:
     from seatrial_harness.channel import Channel
     from seatrial_harness.environment import Link
+    from seatrial_harness.errors import name_of
 
     connection.setblocking(False)
     channel = Channel(*await asyncio.open_connection(sock=connection))
@@ -119,8 +120,9 @@ async def _run(connection: socket.socket, first: wire.Header) -> int:
         await channel.tell({"ev": "cancelled", "why": reasons[0] if reasons else "", "began": bool(made)})
         return CANCELLED
     except Exception as error:  # noqa: BLE001 - Harbor could not begin: it has written no result
-        traceback.print_exc()
-        await channel.tell({"ev": "failed", "type": type(error).__name__, "message": str(error)[:4000]})
+        with contextlib.suppress(OSError):  # our output may be on the disk that is full
+            traceback.print_exc()
+        await channel.tell({"ev": "failed", "type": name_of(error), "message": str(error)[:4000]})
         return FAILED
     await channel.send({"ev": "result"})
     return DONE

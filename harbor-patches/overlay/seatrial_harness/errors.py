@@ -1,5 +1,9 @@
 """Named exceptions. Harbor records a trial's exception by its class name, and the control plane's taxonomy maps each name."""
 
+import errno
+
+FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+
 
 class SandboxLostError(RuntimeError):
     """The sandbox, or the worker that owns it, is gone."""
@@ -65,6 +69,10 @@ class AgentSettingsError(ValueError):
     """The agent does not take these settings."""
 
 
+class WorkerDiskFullError(OSError):
+    """The disk of the worker's machine is full. What a sandbox has no room for is another error."""
+
+
 class VariableMissingError(ValueError):
     """The pack names a variable that nobody has given a value."""
 
@@ -88,6 +96,17 @@ BY_NAME: dict[str, type[Exception]] = {
         AgentOutOfMemoryError,
         VerifierOutOfMemoryError,
         StraysSurvivedError,
+        WorkerDiskFullError,
     )
 }
 """What the worker may answer with. Any other name means that the sandbox is lost."""
+
+
+def name_of(error: BaseException) -> str:
+    """The name to record an exception by (patch P5): a full disk is no fault of whoever met it, also one class further out."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in FULL:
+            return WorkerDiskFullError.__name__
+        found = found.__cause__
+    return type(error).__name__

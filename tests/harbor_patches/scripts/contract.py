@@ -9,11 +9,22 @@ from pathlib import Path
 
 from harbor.models.trial.config import TrialConfig
 from harbor.models.trial.error_policy import ERROR_POLICIES, policy_for
+from harbor.models.trial.result import ExceptionInfo
 from harbor.trial.hooks import TrialEvent
 from harbor.trial.trial import Trial
 
 root = Path(sys.argv[1])
 found = {"policies": len(ERROR_POLICIES)}
+NO_ROOM, QUOTA, DENIED, WRAPPED = 28, 122, 13, 0
+
+
+def raised(*numbers):
+    """The name under which Harbor records an OSError with the first number, raised from one with the second, and so on."""
+    error = None
+    for number in reversed(numbers):
+        outer = OSError(number, os.strerror(number)) if number else RuntimeError("wrapped")
+        outer.__cause__, error = error, outer
+    return ExceptionInfo.from_exception(error).exception_type
 
 
 def pack():
@@ -26,6 +37,15 @@ def pack():
     (folder / "instruction.md").write_text("Do nothing.\n")
     (folder / "task.toml").write_text("[agent]\ntimeout_sec = 5.0\n[verifier.env]\nA_TOKEN = 'a-long-secret-value'\n")
     return folder
+
+
+found["recorded"] = {
+    "no room": raised(NO_ROOM),
+    "quota": raised(QUOTA),
+    "no room, wrapped": raised(WRAPPED, NO_ROOM),
+    "denied": raised(DENIED),
+    "wrapped": raised(WRAPPED, DENIED),
+}
 
 
 async def make(name, verify=False):

@@ -10,6 +10,7 @@ from typing import BinaryIO, assert_never
 
 import structlog
 
+from workers import disk
 from workers.dispatcher.harness import calls
 from workers.dispatcher.harness.model import Phase, TrialSpec
 from workers.dispatcher.harness.wire import Header
@@ -70,7 +71,8 @@ class Desk:
             late = "EnvironmentStartTimeoutError" if header["op"] == "start" else "SandboxEngineUnavailableError"
             answer = {"error": late, "message": f"the engine took too long to {header['op']}"}
         except (Refused, calls.CallInvalid, OSError) as error:
-            answer = {"error": "SandboxLostError", "message": f"{type(error).__name__}: {error}"[:2000]}
+            full = "WorkerDiskFullError" if disk.is_full(error) else "SandboxLostError"
+            answer = {"error": full, "message": f"{type(error).__name__}: {error}"[:2000]}
         except Exception as error:  # the door of a call: without an answer the child would wait for ever
             log.exception("a sandbox call failed", execution=self._spec.execution_id, op=header.get("op"))
             answer = {"error": "SandboxLostError", "message": f"{type(error).__name__} in the worker"}

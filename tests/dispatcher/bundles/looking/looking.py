@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -51,13 +52,14 @@ class Probe(BaseAgent):
         scan=(),
         setup_seconds=0.0,
         setup_until=None,
+        fill=None,
         strict=None,
         **keywords,
     ):
         super().__init__(*arguments, **keywords)
         self.sleep, self.busy, self.command, self.strays = float(sleep), busy, command, strays
         self.cut, self.raises, self.flood, self.setup_seconds = cut, raises, flood, setup_seconds
-        self.setup_until = setup_until
+        self.setup_until, self.fill = setup_until, fill
         self.scan = [needle[::-1] for needle in scan]  # they come reversed: the scan must not find itself
         if strict is not None:
             raise TypeError(f"strict must not be {strict!r}")
@@ -97,6 +99,10 @@ class Probe(BaseAgent):
             "litellm": "litellm" in sys.modules,
             "agent_environment": {name: digest(value) for name, value in self.extra_env.items()},
             "processes": [p for p in os.listdir("/proc") if p.isdigit()],
+            "code": [
+                sys.modules["seatrial_harness.child"].__file__,
+                importlib.import_module("harbor.metrics.mean").__file__,
+            ],
             "found": {needle: hits(needle.encode()) for needle in self.scan},
         }
         (self.logs_dir / "seen.json").write_text(json.dumps(seen))
@@ -108,6 +114,13 @@ class Probe(BaseAgent):
             subprocess.Popen(["setsid", "env", "-i", "/bin/sleep", "603"])
         if self.raises:
             raise type(self.raises, (RuntimeError,), {})("raised on purpose")
+        if self.fill:
+            heap = Path("heap")
+            try:
+                heap.write_bytes(bytes(8_000_000))
+            finally:
+                if self.fill == "and clear":
+                    heap.unlink()
         if self.flood:
             await environment.exec(f"yes 0123456789 | head -c {self.flood}")
         if self.cut:
