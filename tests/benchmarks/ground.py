@@ -82,6 +82,14 @@ class Ground:
         await migrate(url)
         return url
 
+    async def drop(self, url: str) -> None:
+        """A database that is no longer wanted: it may be large."""
+        connection = await asyncpg.connect(self.postgres.url)
+        try:
+            await connection.execute(f"drop database {urlsplit(url).path[1:]} with (force)")
+        finally:
+            await connection.close()
+
     @property
     def docker_host(self) -> str:
         engine = ensure(load({}))

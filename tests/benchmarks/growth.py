@@ -1,92 +1,181 @@
-"""What grows with the data: the same reads and writes at once, ten and a hundred times the log and the views.
+"""What grows with the data: reads, claims, the tail, a rebuild, the start and a large run, at 1, 10 and 100 times the data.
 
-A lawful history is written and folded once; then every row of the log and of the views is copied under other ids and
-later positions, in place, which is all that an index or a plan can see. Each value is the typical time of one call.
+At 100 times (scale 1): 100,000 evaluations, 5 million events, 10,000 open trials, and a run of 10,000 evaluations accepted.
+The log is made by filling.py and sound in every chain; the views are made from it by a rebuild. The same calls are then
+measured at each size. Writes results/growth.json, growth.md and growth.png besides the figures of the common table.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
-import asyncpg
+import msgspec
 
 from app import ids
 from app.bus.work import due
-from app.eventlog.append import append_direct
-from app.eventlog.connect import Pool, open_pool
+from app.domain import run
+from app.domain.events import TaskCreated
+from app.domain.registry import Draft, Meta
+from app.eventlog.append import append_direct, ring
+from app.eventlog.audit import audit
+from app.eventlog.connect import Pool, Session, open_pool
+from app.eventlog.drafts import unit_of
 from app.eventlog.incarnation import current_incarnation
+from app.eventlog.model import NewWork, Unit
 from app.eventlog.read import read_between
-from app.queries import evaluations, runs, trials
+from app.eventlog.tail import Tail
+from app.queries import evaluations, events, runs, trials
 from app.queries.events import events_page
+from app.queries.pages import Listing, token
 from projections.catalogue import VIEWS
-from tests.benchmarks.appending import plain_unit
-from tests.benchmarks.figures import Figure, Goal, figure, percentile
-from tests.benchmarks.ground import Ground
-from tests.benchmarks.relaying import history
+from projections.rebuild import rebuild
+from tests.benchmarks import curves
+from tests.benchmarks.curves import Curve
+from tests.benchmarks.figures import Figure, figure, percentile
+from tests.benchmarks.filling import base, fill, request
+from tests.benchmarks.ground import Ground, roles
+from tests.benchmarks.relaying import clear
 from tests.eventlog.samples import opened
-from tests.projections.projecting import project, projector, write, writer
+from workers.statements import statement as of_workers
 
-EVENTS = 10_000
+RUNS = 100
+"""Ended ones at 1 times the data: 1,000 evaluations, 50,000 events."""
+OPEN_RUNS = 2
+"""Likewise, of 70 open trials each."""
+LARGE = 10_000
+"""Evaluations of the large run."""
 SIZES = (1, 10, 100)
 CALLS = 40
 REST_SECONDS = 3
 """For the server to write what the copying left."""
-OPEN = 100
-"""Work rows that may be claimed, for each time of the data."""
+FOLLOWERS = ("foreman", "scheduler", *(view.checkpoint for view in VIEWS.values()))
 Call = Callable[[], Awaitable[object]]
 
 
 async def measure(ground: Ground) -> list[Figure]:
-    database = await ground.database()
-    async with writer(database) as connection:
-        span = await write(connection, history(ground.many(EVENTS, 500)))
-    async with projector(database) as connection:
-        assert not await project(connection)
-    taken: dict[str, list[float]] = {}
-    async with opened(database, None) as owner, await open_pool(database) as pool:
-        team = await owner.fetchval("select team from views.run limit 1")
-        # What is appended here gets positions beyond those of the copies.
-        await owner.execute("select setval(pg_get_serial_sequence('eventlog.event', 'position'), 1000000000000)")
-        size = 1
-        for wanted in SIZES:
-            began = time.perf_counter()
-            await _multiply(owner, size, wanted, span)
-            await _open_work(owner, ground.many(OPEN) * (wanted if size == 1 else wanted - size), team)
-            size = wanted
-            await owner.execute("vacuum analyze")
-            await owner.execute("checkpoint")
-            await asyncio.sleep(REST_SECONDS)
-            ground.say(
-                f"{wanted} x: {await owner.fetchval('select count(*) from eventlog.event')} events, made in {time.perf_counter() - began:.0f} s"
-            )
-            for name, call in _calls(pool, team, span * wanted, await current_incarnation(owner)).items():
-                taken.setdefault(name, []).append(await _typical(call))
-    for name, values in taken.items():
-        ground.say(f"{name}: {', '.join(f'{value:.2f}' for value in values)} ms at {SIZES} x")
+    taken: dict[str, Curve] = {}
+    for size in SIZES:
+        database, began = await ground.database(), time.perf_counter()
+        members = await _filled(database, ground.many(RUNS * size, 4), ground.many(OPEN_RUNS * size, 2))
+        async with opened(database, None) as owner:
+            events = await owner.fetchval("select count(*) from eventlog.event")
+            ground.say(f"{size} x: {events} events in {time.perf_counter() - began:.0f} s")
+            if size == SIZES[0]:
+                report = await audit(owner, {})
+                assert report.clean, report.findings[:3]
+            async for name, unit, value in _measured(ground, database, owner, members):
+                ground.say(f"{name}: {value:.4g} {unit}")
+                curve = taken.setdefault(name, Curve(name, unit))
+                curve.events.append(events)
+                curve.values.append(value)
+            space = await owner.fetchval("select pg_size_pretty(pg_database_size(current_database()))")
+        ground.say(f"the database takes {space}")
+        await ground.drop(database)
+    curves.keep(list(taken.values()), ground.scale)
     return [
-        figure(f"{name}, at {SIZES[-1]} x the data", values[-1], "ms", Goal("ratio", 2), peer="the same at 1 x", peer_value=values[0])
-        for name, values in taken.items()
+        figure(f"{one.name}, at {SIZES[-1]} x the data", one.values[-1], one.unit, one.goal, peer="the same at 1 x", peer_value=one.values[0])
+        for one in taken.values()
     ]  # fmt: skip
 
 
-def _calls(pool: Pool, team: str, end: int, incarnation: object) -> dict[str, Call]:
-    async def tail() -> None:
+async def _filled(database: str, ended_runs: int, open_runs: int) -> tuple[run.Member, ...]:
+    """Fill the log; whoever follows it is at its end, with the accounts that it would have."""
+    ended, going, members = await base(database)
+    await fill(database, ended, 1, ended_runs, days_ago=50)
+    await fill(database, going, ended_runs + 1, open_runs, days_ago=30)
+    async with opened(database, None) as owner:
+        await owner.execute(
+            "insert into eventlog.checkpoint (name, position, incarnation) select name, "
+            "(select max(position) from eventlog.event), incarnation from unnest($1::text[]) as name, eventlog.log",
+            list(FOLLOWERS),
+        )
+    return members
+
+
+async def _measured(
+    ground: Ground, database: str, owner: Session, members: tuple[run.Member, ...]
+) -> AsyncGenerator[tuple[str, str, float]]:
+    """Name, unit and value."""
+    built = await rebuild(database, list(VIEWS.values()))
+    assert not any(one.halted for one in built)
+    yield "rebuild of all views", "events/s", built[0].events / built[0].seconds
+    await owner.execute("vacuum analyze")
+    await owner.execute("checkpoint")
+    await asyncio.sleep(REST_SECONDS)
+    async with await open_pool(database) as pool:
+        calls = await _calls(pool, owner)
+        for name, call in calls.items():
+            yield name, "ms", await _typical(call)
+    await owner.execute("update eventlog.work set owner = null, due_at = now() where owner = 'wrk_grown'")
+    await clear(ground)
+    with roles("relay,projector,foreman,scheduler", ground, database, ground.nats.url):
+        began = time.perf_counter()
+        await _followed(owner)
+        yield "start: all followers have met a new event", "s", time.perf_counter() - began
+        began = time.perf_counter()
+        await _followed(owner)
+        yield "a new event has met all followers", "ms", (time.perf_counter() - began) * 1000
+        evaluations_wanted = max(10, round(LARGE * ground.scale))
+        accepted, expanded = await _large_run(owner, members, evaluations_wanted)
+        yield f"a run of {evaluations_wanted} evaluations accepted", "ms", accepted * 1000
+        yield "the foreman makes evaluations of it", "1/s", expanded
+
+
+async def _calls(pool: Pool, owner: Session) -> dict[str, Call]:
+    team = await owner.fetchval("select team from views.run limit 1")
+    end = await owner.fetchval("select max(position) from eventlog.event")
+    middle = await owner.fetchval("select id from views.run where position >= $1 order by position limit 1", end // 2)
+    task = await owner.fetchval("select id from views.task order by position limit 1")
+    incarnation, listing = await current_incarnation(owner), Listing("runs", team, runs.Filter())
+
+    async def from_the_middle() -> None:
         async with pool.acquire() as connection:
             assert await read_between(connection, end // 2, end, 500)
 
+    async def from_the_end() -> None:
+        async with pool.acquire() as connection:
+            last = await connection.fetchval("select max(position) from eventlog.event")
+            [outcome] = await append_direct(connection, [_unit()], incarnation)
+            assert [one.position for one in await Tail(connection, last).read()] == list(outcome.positions)
+
     async def append() -> None:
         async with pool.acquire() as connection:
-            outcomes = await append_direct(connection, [plain_unit() for _ in range(64)], incarnation)  # type: ignore[arg-type]
+            outcomes = await append_direct(connection, [_unit() for _ in range(64)], incarnation)
             assert all(outcome.accepted for outcome in outcomes)
+
+    async def claim() -> None:
+        async with pool.acquire() as connection:
+            [row] = await due(connection, "trial", 1)
+            work = NewWork(id=row.work_id, kind="trial", owner="wrk_grown")
+            unit = msgspec.structs.replace(_unit(row.team), work_id=row.work_id, lease_epoch=row.epoch, work=(work,))
+            assert (await append_direct(connection, [unit], incarnation))[0].accepted
+
+    async def pick() -> None:
+        async with pool.acquire() as connection:
+            await connection.fetch(of_workers("pick_trials"), 100, 30)
 
     return {
         "first page of runs": lambda: runs.page(pool, team),
-        "a page of trials in the middle": lambda: trials.page(pool, team, after=end // 2),
+        "a page of runs in the middle": lambda: runs.page(pool, team, page_token=token(listing, end // 2)),
+        "runs that are going": lambda: runs.page(pool, team, runs.Filter(status="running")),
+        "runs of a task": lambda: runs.page(pool, team, runs.Filter(task_id=task)),
+        "one run by its id": lambda: runs.get(pool, team, middle),
         "first page of evaluations": lambda: evaluations.page(pool, team),
+        "evaluations of a run": lambda: evaluations.page(pool, team, evaluations.Filter(run_id=middle)),
+        "first page of trials": lambda: trials.page(pool, team),
+        "a page of trials in the middle": lambda: trials.page(pool, team, after=end // 2),
+        "trials of a run": lambda: trials.page(pool, team, trials.Filter(run_id=middle)),
+        "trials that wait": lambda: trials.page(pool, team, trials.Filter(status="queued")),
+        "trials with a failure that none had": lambda: trials.page(
+            pool, team, trials.Filter(failure_code="agent.none")
+        ),
         "a page of events in the middle": lambda: events_page(pool, team, after=end // 2),
-        "500 events of the log in the middle": tail,
-        "what may be claimed": lambda: due(pool, "grown", 8),
+        "events of a run": lambda: events_page(pool, team, events.Filter(correlation=middle)),
+        "tail: 500 events from the middle": from_the_middle,
+        "tail: append one event, read it at the end": from_the_end,
         "append of 64 units": append,
+        "claim of a trial": claim,
+        "what the scheduler may admit": pick,
     }
 
 
@@ -101,47 +190,48 @@ async def _typical(call: Call) -> float:
     return percentile(seconds, 0.25) * 1000
 
 
-async def _multiply(owner: "asyncpg.Connection[asyncpg.Record]", before: int, wanted: int, span: int) -> None:
-    """Copies number `before` to `wanted` - 1 of the rows that were written; number 0 are these themselves."""
-    if wanted == before:
-        return
-    names = [("eventlog", "stream"), ("eventlog", "event")] + [
-        ("views", table.name) for view in VIEWS.values() for table in view.tables
-    ]
-    for schema, name in names:
-        columns = await owner.fetch(
-            "select column_name as name, data_type as type from information_schema.columns "
-            "where table_schema = $1 and table_name = $2 order by ordinal_position", schema, name,
-        )  # fmt: skip
-        made_of = ", ".join(f"r.{column['name']}" for column in columns if _is_id(column["name"]))
-        before_copies = "and r.position <= SPAN" if name == "event" else ""
-        listed, made = ", ".join(column["name"] for column in columns), ", ".join(map(_copied, columns))
+def _unit(team: str = "tem_grown") -> Unit:
+    """A new stream of one event, which every follower knows."""
+    return unit_of("task", ids.new("task"), team, 0, (Draft(TaskCreated(), {"name": "t"}),), Meta(actor="bench"))
+
+
+async def _followed(owner: Session) -> None:
+    """Append an event, and wait until everybody who follows the log has passed it."""
+    [outcome] = await append_direct(owner, [_unit()], await current_incarnation(owner))
+    await ring(owner)
+    async with asyncio.timeout(300):
+        while await owner.fetchval(
+            "select count(*) from eventlog.checkpoint where name = any ($1) and position < $2",
+            FOLLOWERS,
+            outcome.positions[0],
+        ):
+            await asyncio.sleep(0.002)
+
+
+async def _large_run(owner: Session, members: tuple[run.Member, ...], wanted: int) -> tuple[float, float]:
+    """Seconds until a run of so many evaluations is accepted, and evaluations that the foreman then makes a second, until it
+    is as far ahead of the trials' ends as it goes."""
+    roster = run.roster_bytes(run.Roster(tuple(members[number % len(members)] for number in range(wanted))))
+    digest = run.roster_digest(roster)
+    team, stream = await owner.fetchval("select team from views.run limit 1"), ids.new("run")
+    began = time.perf_counter()
+    asked = msgspec.structs.replace(request(members, 10**6, trials=1, roster=digest), evaluations=wanted)
+    drafts = run.decide(None, asked)
+    assert isinstance(drafts, tuple)
+    async with owner.transaction():
         await owner.execute(
-            f"insert into {schema}.{name} ({listed}) overriding system value select {made} "
-            f"from {schema}.{name} r cross join generate_series({before}, {wanted - 1}) i "
-            f"where concat({made_of}) not like '%#%' {before_copies}".replace("SPAN", str(span)),
-            timeout=900,
+            "insert into seatrial.roster (digest, members) values ($1, $2) on conflict do nothing",
+            bytes.fromhex(digest.removeprefix("sha256:")), roster,
+        )  # fmt: skip
+        [outcome] = await append_direct(
+            owner, [unit_of("run", stream, team, 0, drafts, Meta(actor="bench"))], await current_incarnation(owner)
         )
-
-
-def _copied(column: asyncpg.Record) -> str:
-    """The same value, but for ids and positions."""
-    name: str = column["name"]
-    if name == "event_id":
-        return "uuidv7()"
-    if name == "position" or name.endswith("_position"):
-        return f"r.{name} + i * SPAN"
-    if column["type"] != "text":
-        return f"r.{name}"
-    return f"r.{name} || '#' || i" if _is_id(name) else f"r.{name}"
-
-
-def _is_id(name: str) -> bool:
-    return name in ("id", "stream", "correlation") or (name.endswith("_id") and name != "event_id")
-
-
-async def _open_work(owner: "asyncpg.Connection[asyncpg.Record]", count: int, team: str) -> None:
-    await owner.execute(
-        "insert into eventlog.work (id, kind, team, due_at) select $1 || '_' || i, 'grown', $2, now() - interval '1 hour' "
-        "from generate_series(1, $3::integer) i", ids.new("trial"), team, count,
-    )  # fmt: skip
+        assert outcome.accepted
+    await ring(owner)
+    accepted = time.perf_counter() - began
+    began, goal, made = time.perf_counter(), min(wanted, 1_000), 0
+    async with asyncio.timeout(300):
+        while made < goal:
+            await asyncio.sleep(0.005)
+            made = await owner.fetchval("select coalesce(max(expanded), 0) from foreman.run where id = $1", stream)
+    return accepted, made / (time.perf_counter() - began)

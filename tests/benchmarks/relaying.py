@@ -70,13 +70,13 @@ async def measure(ground: Ground) -> list[Figure]:
 
 async def _relay(ground: Ground, database: str, count: int) -> float:
     """Events a second from the first message to the last."""
-    await _clear(ground)
+    await clear(ground)
     with roles("relay", ground, database, ground.nats.url):
         return await _rate(ground.nats.url, topology.EVENTS.name, count)
 
 
 async def _publish_loop(ground: Ground, count: int) -> float:
-    await _clear(ground)
+    await clear(ground)
     await topology.ensure(ground.nats.url)
     folder = ground.place("publish")
     arguments = ["-m", "tests.benchmarks.publish_loop", str(count)]
@@ -105,7 +105,8 @@ async def _rate(url: str, stream: str, count: int) -> float:
         await client.close()
 
 
-async def _clear(ground: Ground) -> None:
+async def clear(ground: Ground) -> None:
+    """A NATS without streams."""
     client = await nats.connect(ground.nats.url)
     try:
         js = client.jetstream(timeout=10)
@@ -117,7 +118,7 @@ async def _clear(ground: Ground) -> None:
 
 async def _into_views(ground: Ground, units: list[Unit]) -> float:
     """From the first append to the moment when every view has the last event, relay and projector following."""
-    await _clear(ground)
+    await clear(ground)
     database = await ground.database()
     with roles("relay", ground, database, ground.nats.url), roles("projector", ground, database, ground.nats.url):
         async with projector(database) as watching, writer(database) as connection:

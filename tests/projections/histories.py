@@ -390,12 +390,13 @@ def finished(random: random.Random, *, runs: int, evaluations: int = 3) -> World
         world.expand()
     for status in ("queued", "admitted", "running"):
         for stream in world.of(trial.Trial, lambda state, status=status: state.status == status):
-            _step(world, stream)
+            step(world, stream)
     world.complete()
     return world
 
 
-def _step(world: World, stream: str) -> None:
+def step(world: World, stream: str) -> None:
+    """The next thing that happens to a trial, if all goes well: admitted, then started, then scored."""
     state: trial.Trial = world.states[stream]
     if state.status == "queued":
         world.do(trial, "trial", stream, trial.Admit())
