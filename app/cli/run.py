@@ -164,7 +164,7 @@ class Follower:
             phases = [phase for phase in ("started", *show.PHASES) if phase in self._running.values()]
             seconds = time.monotonic() - self._began
             ended = f"{self.ended}/{self.total} ended" if self.total > 1 else ""
-            running = f"{len(self._running)} running" if self.total > 1 or not self._running else ""
+            running = f"{len(self._running)} running" if self._running or self.ended else "waiting for a slot"
             self.status.set("  ".join(filter(None, [ended, running, " ".join(phases), f"{seconds:.0f} s"])))
 
     def _tick(self) -> None:

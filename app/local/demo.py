@@ -54,11 +54,13 @@ def demo(settings: Settings, report: Report) -> None:
     try:
         _base_images(settings, report)
         _command("run", os.path.relpath(example()), "-a", "oracle")
-        _command("verify", f"seatrial-run-{_newest_run(running.url, settings)['number']}.tar.zst")
+        number = _newest_run(running.url, settings)["number"]
+        _command("verify", f"seatrial-run-{number}.tar.zst")
         report.say(f"demo done after {time.monotonic() - started:.1f} s")
         report.say(f"  API   {running.url}/v1      docs {running.url}/docs")
         if fresh and sys.stdout.isatty():
             report.say("  the server goes on; stop it with `make down`")
+            report.say(f"  next  {_command_line()} run FOLDER -a oracle; {_command_line()} runs show {number}")
     finally:
         if fresh and not sys.stdout.isatty():
             down(settings, report)
@@ -84,6 +86,11 @@ def _command(*arguments: str) -> None:
     )
     if done.returncode != 0:
         raise DemoFailed(f"`seatrial {arguments[0]}` ended with exit {done.returncode}; the lines above say why.")
+
+
+def _command_line() -> str:
+    """Our command as one types it here: it lies in a virtual environment that the shell may know nothing of."""
+    return os.path.relpath(Path(sys.executable).parent / "seatrial")
 
 
 def _newest_run(url: str, settings: Settings) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Terminal:
 async def test_time_passes_on_the_line_that_is_written_over(seatrial: Shell, team: Team) -> None:
     await ready_task(team)
     terminal = Terminal(seatrial, "run", "hello", "--no-archive")
-    await terminal.read_until(re.compile(r"0 running  [1-9]\d* s").search)
+    await terminal.read_until(re.compile(r"waiting for a slot  [1-9]\d* s").search)
     await play(team)
     assert await terminal.end() == 0
     assert "\r\x1b[2Ktrial 1 scored 1.0\r\n" in terminal.text
@@ -65,7 +65,7 @@ async def test_time_passes_on_the_line_that_is_written_over(seatrial: Shell, tea
 async def test_ctrl_c_leaves_the_run_and_says_how_to_go_on(seatrial: Shell, team: Team) -> None:
     await ready_task(team)
     terminal = Terminal(seatrial, "run", "hello", "-k", "2")
-    await terminal.read_until(lambda text: "0 running" in text or "0/2 ended" in text)
+    await terminal.read_until(lambda text: "0/2 ended  waiting" in text)
     terminal.interrupt()
     assert await terminal.end() == 130
     assert "run 1 goes on; `seatrial runs events -f 1` follows it, `seatrial runs cancel 1` ends it" in terminal.text
