@@ -88,7 +88,8 @@ async def finalize(means: Means, caller: Caller, task: str, upload_id: str) -> D
             raise CommandRefused(Kind.CONFLICT, "upload_empty", detail)
         case "finalized":
             assert upload.revision is not None
-            return Done(await _existing(means, caller, upload.revision, target), None)
+            existing = await _existing(means, caller, upload.revision, target)
+            return Done(existing, await _position_of(means, caller, existing.revision_id))
         case _:
             assert upload.object_key is not None
     async with _spooled(means, upload.object_key) as path:
@@ -152,7 +153,8 @@ async def _write(
             assert taken.holder is not None
             async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
                 await connection.execute(statement("finish_upload"), upload.id, taken.holder)
-            return Done(msgspec.structs.replace(done, revision_id=taken.holder, created=False), None)
+            there = msgspec.structs.replace(done, revision_id=taken.holder, created=False)
+            return Done(there, await _position_of(means, caller, taken.holder))
     raise CommandRefused(Kind.UNAVAILABLE, "busy", "others make the same task at the moment; try again")
 
 
@@ -194,6 +196,12 @@ def _units(
         return (uploaded,)
     created = Draft(TaskCreated(), {"name": target.name})
     return unit_of("task", target.id, caller.team, 0, (created,), meta), uploaded
+
+
+async def _position_of(means: Means, caller: Caller, revision_id: str) -> int:
+    """Of the last event of a revision that somebody else made: whoever is told of it may ask for it, and shall see it."""
+    async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        return (await connection.fetch(statement("read_streams"), caller.team, [revision_id]))[-1]["position"]
 
 
 async def _is_ours(connection: Connection, caller: Caller, target: Task) -> bool:

@@ -56,7 +56,19 @@ async def test_the_same_content_is_a_revision_of_each_task(house: House, caller:
     assert one.result.pack_digest == two.result.pack_digest
     assert one.result.revision_id != two.result.revision_id
     again = await revisions.finalize(house, caller, one.result.task_id, await upload(house, caller, content))
-    assert (again.result.revision_id, again.result.task, again.position) == (one.result.revision_id, "one", None)
+    assert (again.result.revision_id, again.result.task, again.result.created) == (one.result.revision_id, "one", False)
+
+
+async def test_whoever_is_told_of_anothers_revision_gets_its_position_and_so_can_see_it(
+    house: House, caller: Caller
+) -> None:
+    """A view may lag: a read after this position shows the revision, whoever made it."""
+    first_sent, second_sent = [await upload(house, caller, pack()) for _ in range(2)]
+    first = await revisions.finalize(house, caller, "task", first_sent)
+    for sent in (second_sent, second_sent):  # the loser of a race, and the same upload once more
+        told = await revisions.finalize(house, caller, "task", sent)
+        assert (told.result.revision_id, told.result.created) == (first.result.revision_id, False)
+        assert told.position == first.position
 
 
 async def test_a_commit_whose_answer_is_lost_is_found_again(
