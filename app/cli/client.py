@@ -269,6 +269,8 @@ def _local(values: Settings, *, start: bool, quiet: bool) -> Client:
     from app.local import state
 
     running = state.load(values.home_path)
+    if (running is None or not running.ready) and state.is_running(values.home_path):
+        running = state.await_ready(values.home_path)  # somebody starts it at this moment
     if running is None or not running.ready:
         if not start:
             raise click.ClickException("no server runs on this machine; start one with `seatrial up --detach`")
