@@ -30,6 +30,8 @@ HERE = Path(__file__).resolve().parent
 HARBOR = "0.26.0"
 KEEP = 2
 """Builds to keep beside the current one: a server of the old may still be draining."""
+READABLE, READABLE_FOLDER = 0o644, 0o755
+"""The children of a root worker are users of their own, whatever the builder's mask."""
 _PYTHON_FILE = re.compile(r".*\.py\Z")
 
 
@@ -112,6 +114,8 @@ def _make(
     overlay.mkdir()
     for name, content in overlay_files().items():
         (overlay / name).write_bytes(content)
+        (overlay / name).chmod(READABLE)
+    overlay.chmod(READABLE_FOLDER)
     progress("Harbor: compiling and checking")
     _run(str(inner), "-I", "-m", "compileall", "-q", "-j", "2", str(site / "harbor"), str(overlay))
     _run(
@@ -219,6 +223,7 @@ def apply(patch: Patch, site: Path) -> None:
     for target, text in changed.items():
         aside = site / f"{target}.new"
         aside.write_text(text)
+        aside.chmod(READABLE)
         os.replace(aside, site / target)
 
 
@@ -293,7 +298,7 @@ def _run(*command: str) -> str:
     unwanted = ("PYTHON", "VIRTUAL_ENV", "SEATRIAL_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, umask=0o022)
     except OSError as error:
         raise BuildFailed(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error
     if done.returncode:

@@ -92,11 +92,18 @@ async def test_a_server_that_was_closed_starts_again(built: locate.Harness, tmp_
 
 @pytest.fixture
 def older(built: locate.Harness) -> Iterator[locate.Harness]:
-    """Another build of the harness, in a folder of its own: the same files under another digest."""
+    """Another build of the harness, in a folder of its own: the same files under another digest, but for the largest
+    packages, which no agent here imports."""
     folder = built.python.parents[1]
+    (site,) = folder.glob("lib/python*/site-packages")
     beside = Path(tempfile.mkdtemp(prefix=".older-", dir=folder.parent))
-    subprocess.run(["cp", "-al", str(folder), str(beside / "build")], check=True)
-    yield locate.Harness(beside / "build" / "bin" / "python", "sha256:older", built.version)
+    beside.chmod(0o755)
+    packages = beside / site.relative_to(folder)
+    packages.mkdir(parents=True)
+    wanted = [str(path) for path in site.iterdir() if path.name not in ("litellm", "openai", "botocore")]
+    subprocess.run(["cp", "-al", *wanted, str(packages)], check=True)
+    subprocess.run(["cp", "-al", str(folder / "bin"), str(folder / "pyvenv.cfg"), str(beside)], check=True)
+    yield locate.Harness(beside / "bin" / "python", "sha256:older", built.version)
     subprocess.run(["rm", "-rf", str(beside)], check=True)
 
 

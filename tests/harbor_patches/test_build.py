@@ -173,9 +173,11 @@ def test_a_build_that_was_killed_is_made_again(tmp_path: Path) -> None:
     first.stderr.close()
     assert list((tmp_path / "home").glob(".building-*"))
     assert not list((tmp_path / "home").glob("harbor-*"))
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, umask=0o077)
     made = json.loads(done.stdout)
     assert Path(made["python"]).exists()
+    hidden = [path for path in Path(made["python"]).parents[1].rglob("*") if not path.stat().st_mode & 0o004]
+    assert {path.name for path in hidden} <= {".lock", "overlay.json"}, "who runs an agent's code is another user"
     assert not list((tmp_path / "home").glob(".building-*"))
     shutil.rmtree(tmp_path / "home")
 

@@ -173,7 +173,8 @@ def refusal(folder: str) -> str | None:
     if pid == 0:
         try:
             enter(FIRST_USER, own=(), folder=folder, readable=(), temporary=folder)
-            open(os.__file__).close()
+            for name in (os.__file__, __file__):  # the library, and this environment
+                open(name).close()
             os._exit(0)
         except OSError as error:
             os.write(writing, str(error).encode()[:1000])
