@@ -172,6 +172,13 @@ CODES: dict[str, Code] = _codes(
     ),
     Code("agent.refused", Phase.AGENT, Fault.AGENT, _N, "The model refused the task.", scored=True),
     Code("agent.out_of_memory", Phase.AGENT, Fault.AGENT, _N, "The sandbox ran out of memory under the agent."),
+    Code(
+        "agent.key_missing",
+        Phase.AGENT_SETUP,
+        Fault.CALLER,
+        _N,
+        "The agent needs a key for its model, and none can reach it: there are no credentials yet.",
+    ),
     Code("agent.unknown", Phase.AGENT_SETUP, Fault.CALLER, _N, "There is no such agent."),
     Code("agent.settings_invalid", Phase.AGENT_SETUP, Fault.CALLER, _N, "The agent does not take these settings."),
     Code(
@@ -311,6 +318,9 @@ HARBOR: dict[str, str] = {
     "ContentPolicyViolationError": "agent.refused",
 }
 
+# What Harbor raises and its table does not name.
+BESIDE_THE_TABLE: dict[str, str] = {"MissingModelCredentialError": "agent.key_missing"}
+
 # The exceptions of our own overlay (harbor-patches/overlay/seatrial_harness/errors.py), by name.
 OVERLAY: dict[str, str] = {
     "SandboxLostError": "sandbox.lost",
@@ -364,7 +374,7 @@ def failure(code: str, *, phase: Phase | None = None, exception: str | None = No
 
 def failure_of_exception(name: str, *, phase: Phase | None = None) -> Failure:
     """The failure behind a harness exception of this type name. An unknown name is never a score."""
-    code = OVERLAY.get(name) or HARBOR.get(name) or UNKNOWN
+    code = OVERLAY.get(name) or HARBOR.get(name) or BESIDE_THE_TABLE.get(name) or UNKNOWN
     if phase is not None:
         code = BY_PHASE.get((code, phase), code)
     return failure(code, phase=phase, exception=name)

@@ -38,7 +38,15 @@ def test_only_the_agents_fault_may_score(code: failures.Code) -> None:
     assert not code.scored or (code.fault is Fault.AGENT and code.phase is Phase.AGENT)
 
 
-@hypothesis.given(st.text(max_size=40).filter(lambda name: name not in HARBOR and name not in OVERLAY))
+def test_an_agent_without_its_key_is_the_callers_and_not_tried_again() -> None:
+    found = failure_of_exception("MissingModelCredentialError", phase=Phase.AGENT)
+    assert (found.code, found.fault, found.retry) == ("agent.key_missing", Fault.CALLER, Retry.NEVER)
+
+
+KNOWN = {*HARBOR, *OVERLAY, *failures.BESIDE_THE_TABLE}
+
+
+@hypothesis.given(st.text(max_size=40).filter(lambda name: name not in KNOWN))
 def test_an_unknown_exception_is_the_platforms_and_never_a_score(name: str) -> None:
     found = failure_of_exception(name)
     assert (found.code, found.fault, found.scored, found.retry) == (
