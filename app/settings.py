@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 PREFIX = "SEATRIAL_"
+URLS = ("database_url", "nats_url", "nats_relay_url", "objects_url", "docker_host", "public_url", "api_url")
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -96,11 +97,36 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
             values[name] = value
         else:
             raise SettingsInvalid(f"{variable} is not a setting; {_known(name)}")
+    for name in URLS:
+        if (value := values.get(name)) and not _is_url(value):
+            raise SettingsInvalid(
+                f"{PREFIX}{name.upper()}: is not a URL that can be read; write characters like / # ? @ in its password with %"
+            )
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         name = str(error).partition(" - at `$.")[2].rstrip("`")
         raise SettingsInvalid(f"{PREFIX}{name.upper()}: must be {_wanted(name)}") from error
+
+
+def _is_url(value: str) -> bool:
+    """Whether its host and port can be told from its password: whoever reads it later shows in an error what it takes for
+    the port. A server may be several, separated by commas."""
+    import re
+    from urllib.parse import urlsplit
+
+    try:
+        for url in map(urlsplit, re.split(r",(?=[a-z]+://)", value)):
+            hosts = url.netloc.rpartition("@")[2].split(",")
+            if any(urlsplit(f"//{host}").port == 0 for host in hosts):
+                return False
+            if url.scheme in ("postgres", "postgresql", "nats", "tls") and (
+                f"{url.scheme}://" not in value or "@" in url.path + url.query + url.fragment
+            ):
+                return False
+    except ValueError:
+        return False
+    return True
 
 
 def _known(name: str) -> str:

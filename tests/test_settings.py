@@ -48,3 +48,39 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
 
 def test_other_variables_are_none_of_ours() -> None:
     assert load({"PATH": "/bin", "SEA": "1"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SEATRIAL_DATABASE_URL", "postgresql://seatrial:pass/word@db/seatrial"),
+        ("SEATRIAL_DATABASE_URL", "postgresql://seatrial:pass#word@db/seatrial"),
+        ("SEATRIAL_DATABASE_URL", "postgresql://seatrial:1/word@db/seatrial"),
+        ("SEATRIAL_DATABASE_URL", "postgresql://seatrial@db:password/seatrial"),
+        ("SEATRIAL_DATABASE_URL", "postgresql:seatrial:password@db/seatrial"),
+        ("SEATRIAL_NATS_URL", "nats://worker:pass?word@bus:4222"),
+        ("SEATRIAL_NATS_RELAY_URL", "nats://one:4222,nats://relay:pass/word@two:4222"),
+        ("SEATRIAL_API_URL", "http://user:pass/word@api"),
+        ("SEATRIAL_API_URL", "http://[::1"),
+    ],
+)
+def test_a_url_whose_password_would_be_taken_for_something_else_is_refused(variable: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{variable}: is not a URL") as refused:
+        load({variable: value})
+    assert "word" not in str(refused.value).replace("password with %", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SEATRIAL_DATABASE_URL", "postgresql://seatrial:pass%2Fw%40rd,@db:5432,db2:5433/seatrial?sslmode=require"),
+        ("SEATRIAL_DATABASE_URL", "postgresql:///seatrial?host=/run/postgresql"),
+        ("SEATRIAL_NATS_URL", "nats://worker:password@one:4222,nats://worker:password@two:4222"),
+        ("SEATRIAL_NATS_URL", "nats://token@[::1]:4222"),
+        ("SEATRIAL_OBJECTS_URL", "file:///folder/a@b"),
+        ("SEATRIAL_OBJECTS_URL", "s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=r"),
+        ("SEATRIAL_DOCKER_HOST", "unix:///var/run/docker.sock"),
+    ],
+)
+def test_a_url_that_can_be_read_is_taken(variable: str, value: str) -> None:
+    assert getattr(load({variable: value}), variable.removeprefix("SEATRIAL_").lower()) == value

@@ -90,9 +90,10 @@ class Client:
     """One server and one key. `position` is that of our latest write: every read after it shows it."""
 
     def __init__(self, url: str, key: str) -> None:
-        self.url, self._key = url.rstrip("/"), key
+        address = urlsplit(url.rstrip("/"))
+        self._address = address._replace(netloc=address.netloc.rpartition("@")[2])  # a password in it is for no message
+        self.url, self._key = self._address.geturl(), key
         self.position: str | None = None
-        self._address = urlsplit(self.url)
 
     def get(self, path: str, **query: Any) -> Any:
         return self._json("GET", path, query=query)

@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import os
 import pwd
+import resource
 import signal
 import socket
 import subprocess
@@ -40,7 +41,8 @@ class User(msgspec.Struct, frozen=True):
 
 
 def tether(death_signal: signal.Signals) -> Callable[[], None]:
-    """For `preexec_fn`: send the child `death_signal` when the thread that started it ends, so start it from a lasting one.
+    """For `preexec_fn`: send the child `death_signal` when the thread that started it ends, so start it from a lasting one;
+    and have it leave no core dump.
 
     Set after the change of user, which would clear it. A parent that died before is noticed by its pid.
     """
@@ -48,6 +50,7 @@ def tether(death_signal: signal.Signals) -> Callable[[], None]:
 
     def ask() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, death_signal)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what it has in memory, passwords too, is for no file
         if os.getppid() != parent:
             os._exit(1)
 

@@ -7,6 +7,7 @@ supervisor (or Kubernetes) to start it anew.
 
 import asyncio
 import importlib.metadata
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -72,6 +73,7 @@ async def _main(mains: dict[str, Main], values: settings.Settings) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what we have in memory, passwords and keys too, is for no file
     try:
         values = settings.load()
         logs.configure(values)

@@ -50,6 +50,16 @@ def test_others_are_refused(name: str) -> None:
     assert refused.code == "unknown_agent"
 
 
+@pytest.mark.parametrize(
+    "name", ["password", "api_key", "OPENAI_API_KEY", "auth-token", "Authorization", "client_secret"]
+)
+def test_a_text_under_a_secrets_name_is_refused_whatever_it_looks_like(name: str) -> None:
+    refused = agents.check(Agent(name="oracle", settings={"provider": [{name: "winter"}]}))
+    assert refused is not None
+    assert (refused.code, "winter" in refused.detail) == ("secret_in_settings", False)
+    assert agents.check(Agent(name="oracle", settings={name: "", "max_tokens": "5", "token_limit": "9"})) is None
+
+
 async def test_settings_fit_into_an_event_or_are_refused_by_name(house: House, caller: Caller) -> None:
     """The log takes 256 KiB; what it would not take is refused at the door, and what is let in is taken."""
     most = agents.SETTINGS_BYTES - len('{"a":""}')
