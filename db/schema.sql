@@ -1698,10 +1698,28 @@ CREATE INDEX trial_evaluation_id_position_idx ON views.trial USING btree (evalua
 CREATE INDEX trial_run_id_position_idx ON views.trial USING btree (run_id, "position");
 
 --
+-- Name: trial_team_failure_code_position_idx; Type: INDEX; Schema: views; Owner: -
+--
+
+CREATE INDEX trial_team_failure_code_position_idx ON views.trial USING btree (team, failure_code, "position") WHERE (failure_code IS NOT NULL);
+
+--
 -- Name: trial_team_position_idx; Type: INDEX; Schema: views; Owner: -
 --
 
 CREATE INDEX trial_team_position_idx ON views.trial USING btree (team, "position");
+
+--
+-- Name: trial_team_position_idx1; Type: INDEX; Schema: views; Owner: -
+--
+
+CREATE INDEX trial_team_position_idx1 ON views.trial USING btree (team, "position") WHERE (ended_at IS NULL);
+
+--
+-- Name: trial_team_status_position_idx; Type: INDEX; Schema: views; Owner: -
+--
+
+CREATE INDEX trial_team_status_position_idx ON views.trial USING btree (team, status, "position") WHERE (ended_at IS NOT NULL);
 
 --
 -- Name: event event_is_immutable; Type: TRIGGER; Schema: eventlog; Owner: -

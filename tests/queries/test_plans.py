@@ -68,6 +68,9 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
         ("tem_0", 1_004_000, 51, *[None] * 4),
         ("tem_0", 0, 51, "run_" + "0" * 22 + "0101", *[None] * 3),
         ("tem_0", 0, 51, None, f"evl_{ID}", None, None),
+        ("tem_0", 0, 51, None, None, "queued", None),
+        ("tem_0", 0, 51, None, None, "errored", None),
+        ("tem_0", 0, 51, None, None, None, "agent.timed_out"),
     ],
     "read_view_position": [(["view.run", "view.score"],)],
 }
