@@ -24,7 +24,7 @@ def validate(unit: Unit) -> None:
         raise UnitInvalid("events", "a unit needs events: the log would not show what it did")
     for number, event in enumerate(unit.events):
         _check_event(f"events[{number}]", event)
-    if len({event.event_id for event in unit.events}) < len(unit.events):
+    if len(unit.events) > 1 and len({event.event_id for event in unit.events}) < len(unit.events):
         raise UnitInvalid("events", "two events have one event_id")
     if (unit.idempotency_key is None) != (unit.request_hash is None):
         raise UnitInvalid("request_hash", "idempotency_key and request_hash go together")
@@ -32,12 +32,15 @@ def validate(unit: Unit) -> None:
         raise UnitInvalid("answer", "an answer needs an idempotency_key")
     if (unit.work_id is None) != (unit.lease_epoch is None):
         raise UnitInvalid("lease_epoch", "work_id and lease_epoch go together")
-    _check_unique("reservations", ((r.scope, r.key) for r in unit.reservations))
-    _check_unique("releases", ((r.scope, r.key) for r in unit.releases))
-    if not set(unit.reservations).isdisjoint(unit.releases):
-        raise UnitInvalid("releases", "a unit reserves and releases one name")
-    _check_unique("work", ((work.id,) for work in unit.work))
-    _check_unique("timers", ((timer.key,) for timer in unit.timers))
+    if unit.reservations or unit.releases:
+        _check_unique("reservations", ((r.scope, r.key) for r in unit.reservations))
+        _check_unique("releases", ((r.scope, r.key) for r in unit.releases))
+        if not set(unit.reservations).isdisjoint(unit.releases):
+            raise UnitInvalid("releases", "a unit reserves and releases one name")
+    if unit.work:
+        _check_unique("work", ((work.id,) for work in unit.work))
+    if unit.timers:
+        _check_unique("timers", ((timer.key,) for timer in unit.timers))
     if unit.idempotency_key is not None:
         _check_text("idempotency_key", unit.idempotency_key)
     if unit.work_id is not None:
@@ -69,6 +72,8 @@ def _check_event(field: str, event: NewEvent) -> None:
 
 
 def _check_text(field: str, value: str) -> None:
+    if len(value) <= NAME_BYTES and value.isascii() and value.isprintable():  # nearly every one
+        return
     if "\0" in value:
         raise UnitInvalid(field, "contains a NUL character")
     try:
