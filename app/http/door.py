@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 from litestar import Litestar
+from litestar.routes import HTTPRoute
 from litestar.types import HTTPResponseStartEvent, Message, Receive, Scope, Send
 
 from app import ids
@@ -34,6 +35,7 @@ class Door:
 
     def __init__(self, litestar: Litestar, metrics: Metrics) -> None:
         self.litestar, self.metrics = litestar, metrics
+        self.methods = methods_of(litestar)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,7 +51,7 @@ class Door:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _dress(message, context)
+                _dress(message, context, self.methods.get(passed.get("path_template", "")))
             await send(message)
 
         try:
@@ -85,9 +87,20 @@ class Door:
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
+def methods_of(litestar: Litestar) -> dict[str, bytes]:
+    """What `Allow` says of each path. The framework's own word leaves out HEAD, and what another handler of the path takes."""
+    methods: dict[str, set[str]] = {}
+    for route in litestar.routes:
+        if isinstance(route, HTTPRoute):
+            taken = methods.setdefault(route.path_format, set())
+            taken.update(str(one) for handler in route.route_handlers for one in handler.http_methods)
+            if "GET" in taken:
+                taken.add("HEAD")
+    return {path: ", ".join(sorted(taken)).encode() for path, taken in methods.items()}
+
+
 def _with_head(allow: bytes) -> bytes:
-    methods = sorted({one.strip() for one in allow.split(b",")} | ({b"HEAD"} if b"GET" in allow else set()))
-    return b", ".join(methods)
+    return allow + b", HEAD" if b"GET" in allow and b"HEAD" not in allow else allow
 
 
 def request_id() -> str:
@@ -95,8 +108,10 @@ def request_id() -> str:
     return value.hex
 
 
-def _dress(message: HTTPResponseStartEvent, context: Context) -> None:
-    headers = [(name, _with_head(value) if name.lower() == b"allow" else value) for name, value in message["headers"]]
+def _dress(message: HTTPResponseStartEvent, context: Context, allow: bytes | None) -> None:
+    headers = [
+        (name, allow or _with_head(value) if name.lower() == b"allow" else value) for name, value in message["headers"]
+    ]
     present = {name.lower() for name, _ in headers}
     own: Iterable[tuple[bytes, bytes]] = (*HEADERS, (b"x-request-id", context.request_id.encode()))
     headers.extend((name, value) for name, value in own if name not in present)

@@ -134,6 +134,8 @@ class Hub:
         """Every event up to here was handed to those who followed at that moment."""
         self._followers: dict[tuple[str, str | None, str | None], set[Follower]] = {}
         self._closed = False
+        self.team_streams = house.settings.team_streams
+        """The most that one team may have open here."""
         self._open: collections.Counter[str] = collections.Counter()
         self.started = asyncio.Event()
 
@@ -193,7 +195,7 @@ class Hub:
     @contextlib.contextmanager
     def place(self, team: str) -> Generator[None]:
         """One of the streams that a team may have open here, until the block ends. Raises ProblemRaised (429)."""
-        most = self.house.settings.team_streams
+        most = self.team_streams
         if self._open[team] >= most:
             detail = (
                 f"your team has {most} streams and waiting requests open here, which is the most; close some, "

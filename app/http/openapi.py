@@ -16,6 +16,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from app.bus.envelope import CloudEvent
+from app.domain.registry import catalogue
 from app.http.problems import MEDIA_TYPE, Problem
 
 SCHEME = "apiKey"
@@ -116,6 +117,10 @@ def _correct(operation: dict[str, Any], handler: Any, method: str, schemas: dict
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[taken]}}}
     elif method == "PUT":
         operation["requestBody"] = BODY
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] == "type" and parameter["in"] == "query":
+            types = sorted(name for name, _ in catalogue())
+            parameter["schema"] = {"type": "array", "items": {"type": "string", "enum": types}}
     headers = [AFTER] * bool(opt.get("views"))
     headers += [IDEMPOTENCY] * (method == "POST" and handler.operation_id != "openUpload")
     headers += [WAIT] * bool(opt.get("waits"))

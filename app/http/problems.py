@@ -126,6 +126,8 @@ def of(error: BaseException) -> ProblemRaised | None:
             return ProblemRaised(503, "restarting", detail, retryable=True)
         case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return FULL
+        case asyncpg.CharacterNotInRepertoireError() | asyncpg.UntranslatableCharacterError():
+            return ProblemRaised(400, "request_invalid", "a text has a character that cannot be stored")
         case asyncpg.DataError():
             return None  # an InterfaceError too, but our fault
         case LogUnavailable() | asyncpg.QueryCanceledError() | asyncpg.InsufficientResourcesError():

@@ -24,6 +24,11 @@ UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
 AT = re.compile(r"(?P<message>.*?) - at `(?:key` in `)?(?P<path>\$.*)`\Z", re.DOTALL)
 CHARSET = re.compile(r"charset\s*=\s*\"?(?P<name>[^\s\";]*)")
+NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+LEVELS = 64
+"""Whoever handles a body later (an agent's settings, say) walks through it without a thought of its depth."""
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 STEP = re.compile(r"\.(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+|\.\.\.)\]")
 
 
@@ -64,12 +69,30 @@ def decode(wanted: Any, body: bytes) -> Any:
     if not body:
         raise ProblemRaised(400, "body_missing", "this route takes a JSON body")
     try:
-        return _decoder(wanted).decode(body)
+        taken = _decoder(wanted).decode(body)
     except msgspec.ValidationError as error:
         problem = explain(wanted, str(error))
         raise ProblemRaised(422, "body_invalid", problem.detail, errors=(problem,)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProblemRaised(400, "body_malformed", "the body is not JSON") from error
+    wrong = None
+    if NUL.search(body):  # no text of the database has it
+        wrong = "a text has a NUL character"
+    elif body.count(b"[") + body.count(b"{") > LEVELS and depth(body) > LEVELS:
+        wrong = f"it is nested more than {LEVELS} levels deep"
+    if wrong is not None:
+        problem = FieldError("", "wrong_value", f"the body: {wrong}")
+        raise ProblemRaised(422, "body_invalid", problem.detail, errors=(problem,))
+    return taken
+
+
+def depth(body: bytes) -> int:
+    """How deep lists and objects are nested in well-formed JSON."""
+    deepest = here = 0
+    for token in TOKEN.finditer(body):
+        here += STEPS.get(token[0], 0)
+        deepest = max(deepest, here)
+    return deepest
 
 
 def explain(wanted: Any, message: str) -> FieldError:

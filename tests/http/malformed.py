@@ -54,8 +54,6 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What there is, to be asked for in wrong ways."""
 
     key: str
-    other_key: str
-    """Of another team."""
     run: str
     trial: str
     revision: str
@@ -129,7 +127,7 @@ class Maker:
     def json_target(self) -> str:
         known = self.known
         return self.random.choice(
-            ("/v1/runs", "/v1/keys", "/v1/tasks/hello/revisions", "/v1/agents", f"/v1/tasks/{known.run}/revisions")
+            ("/v1/runs", "/v1/keys", "/v1/tasks/there/revisions", "/v1/agents", f"/v1/tasks/{known.run}/revisions")
         )
 
     def get_target(self) -> str:
@@ -138,7 +136,7 @@ class Maker:
             (
                 "/v1/runs", "/v1/events", "/v1/tasks", "/v1/keys", "/v1/me", "/readyz", "/docs", "/openapi.json", "/metrics",
                 f"/v1/runs/{known.run}", f"/v1/runs/{known.run}/trials", f"/v1/runs/{known.run}/events",
-                f"/v1/trials/{known.trial}/logs", f"/v1/trials/{known.trial}/artifacts", f"/v1/trials/{known.trial}/artifacts/a.txt",
+                f"/v1/trials/{known.trial}/logs", f"/v1/trials/{known.trial}/artifacts", f"/v1/trials/{known.trial}/artifacts/a/b.txt",
                 f"/v1/evaluations/{known.evaluation}/archive", f"/v1/revisions/{known.revision}/logs",
             )
         )  # fmt: skip
@@ -156,7 +154,7 @@ class Maker:
 
     def wrong_types(self) -> Abuse:
         fields = {
-            "tasks": '["hello"]', "agent": '{"name":"oracle"}', "trials": "1", "name": f'"{self.text()}"', "labels": "{}",
+            "tasks": '["there"]', "agent": '{"name":"oracle"}', "trials": "1", "name": f'"{self.text()}"', "labels": "{}",
             "priority": "0", "deadline_seconds": "60", "upload": f'"{self.known.upload}"', "role": '"viewer"',
             "expires_at": '"2030-01-01T00:00:00Z"',
         }  # fmt: skip
@@ -170,7 +168,7 @@ class Maker:
         depth = self.random.choice((50, 500, 5_000, 100_000))
         opening, closing = self.random.choice((("[", "]"), ('{"a":', "}")))
         inner = opening * depth + "1" + closing * depth * self.random.randint(0, 1)
-        content = '{"tasks":["hello"],"agent":{"name":"oracle","settings":{"a":' + inner + "}}}"
+        content = '{"tasks":["there"],"agent":{"name":"oracle","settings":{"a":' + inner + "}}}"
         return self.sent(*self.body(content.encode(), target=self.random.choice(("/v1/runs", "/v1/keys"))))
 
     def encodings(self) -> Abuse:
@@ -341,7 +339,7 @@ class Maker:
                 *self.body(b'{"name":"x","role":"viewer"}', b"Idempotency-Key: " + wrong, target="/v1/keys")
             )
         number = self.random.getrandbits(64)
-        first = {"tasks": ["hello"], "agent": {"name": "oracle"}}
+        first = {"tasks": ["there"], "agent": {"name": "oracle"}}
         second = first | {"name": self.text()}
         parts: list[Part] = []
         for content in (first, second):
@@ -394,7 +392,7 @@ class Maker:
         return self.sent(
             self.head(
                 self.random.choice(("GET", "HEAD")),
-                f"/v1/trials/{self.known.trial}/artifacts/a.txt",
+                f"/v1/trials/{self.known.trial}/artifacts/a/b.txt",
                 b"Range: " + wanted.encode(),
                 condition,
             )

@@ -56,7 +56,7 @@ async def send(port: int, abuse: Abuse) -> Came:
 
 
 async def _write(writer: asyncio.StreamWriter, abuse: Abuse) -> None:
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(OSError):  # the server has closed already
         for part in abuse.parts:
             if isinstance(part, float):
                 await asyncio.sleep(part)

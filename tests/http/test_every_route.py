@@ -11,8 +11,7 @@ from app import ids
 from app.access import Role, rows
 from app.access.keys import mint
 from tests.http.routes import PRIVATE, ROUTES, WITH_BODY, Route
-from tests.http.story import Story
-from tests.http.world import Server, Team, make_team, mark, problem, ready_task, start_run
+from tests.http.world import Server, Team, make_team, problem, things_of
 from tests.http.world import client as unknown_client
 
 RANKS = ("viewer", "member", "admin")
@@ -23,26 +22,7 @@ MISSING = tuple(route for route in PRIVATE if route.missing)
 async def theirs(server: Server) -> AsyncIterator[dict[str, str]]:
     """Things that another team has, by the names that routes give them."""
     team = await make_team(server)
-    revision_id = await ready_task(team, "theirs")
-    run = await start_run(team, "theirs")
-    story = Story(team.house, team.id)
-    [trial_id] = await story.expand(run.json()["id"])
-    execution = await story.start(run.json()["id"], trial_id)
-    await story.leave(trial_id, execution, 1, {"a/b.txt": b"theirs"}, ["theirs"])
-    position = await story.score(run.json()["id"], trial_id, execution)
-    trial = (await team.api.get(f"/v1/trials/{trial_id}", headers=mark(team, position))).json()
-    keys = (await team.clients["admin"].get("/v1/keys")).json()["items"]
-    yield {
-        "run": run.json()["id"],
-        "revision": revision_id,
-        "task": (await team.api.get("/v1/tasks/theirs")).json()["id"],
-        "trial": trial_id,
-        "evaluation": trial["evaluation_id"],
-        "upload_id": (await team.api.post("/v1/uploads")).json()["id"],
-        "key": keys[0]["id"],
-        "agent": (await team.api.post("/v1/agents", json={"name": "a", "agent": {"name": "nop"}})).json()["id"],
-        "path": "a/b.txt",
-    }
+    yield await things_of(team)
     await team.close()
 
 

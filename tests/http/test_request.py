@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.http.problems import ProblemRaised
-from app.http.request import decode
+from app.http.request import decode, depth
 from app.http.routes.agents import NewAgent
 from app.http.routes.keys import NewKey
 from app.http.routes.revisions import NewRevision
@@ -114,3 +114,36 @@ def test_any_bytes_are_refused_politely(content: bytes) -> None:
         else:
             continue
         assert refused.status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"), [(r"\u0000", True), (r"\\\u0000", True), (r"\\u0000", False), (r"\n", False)]
+)
+def test_a_nul_in_a_text_is_refused_and_a_word_about_it_is_not(text: str, refused: bool) -> None:
+    body = f'{{"name":"a{text}b"}}'.encode()
+    if not refused:
+        assert decode(NewKey, body).name == msgspec.json.decode(body)["name"]
+        return
+    with pytest.raises(ProblemRaised, match="NUL") as caught:
+        decode(NewKey, body)
+    assert (caught.value.status, caught.value.code) == (422, "body_invalid")
+
+
+@given(JSON)
+def test_the_depth_of_json_is_that_of_its_values(body: Any) -> None:
+    def deep(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+        return 0 if inner is None else 1 + max(map(deep, inner), default=0)
+
+    assert depth(msgspec.json.encode(body)) == deep(body)
+
+
+def test_settings_of_an_agent_are_not_nested_without_end() -> None:
+    for levels, refused in ((50, False), (64, True), (500, True)):
+        nested = b'{"a":' * levels + b"1" + b"}" * levels
+        body = b'{"name":"x","agent":{"name":"oracle","settings":%s}}' % nested
+        if not refused:
+            assert decode(NewAgent, body).name == "x"
+            continue
+        with pytest.raises(ProblemRaised, match="64 levels"):
+            decode(NewAgent, body)

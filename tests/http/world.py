@@ -15,6 +15,7 @@ from app.access import Role, rows
 from app.access.keys import mint
 from app.boot import House
 from app.bus import cursor
+from app.http.connection import Bounds
 from app.http.hub import Hub
 from app.http.metrics import Metrics
 from app.http.serve import listen, make_server
@@ -35,8 +36,8 @@ class Server:
         self.url = ""
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator["Server"]:
-        server = make_server(self.door, drain_seconds=5)
+    async def serving(self, bounds: Bounds | None = None) -> AsyncIterator["Server"]:
+        server = make_server(self.door, drain_seconds=5, bounds=bounds)
         with listen("127.0.0.1", 0) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -143,6 +144,30 @@ async def ready_task(team: Team, name: str = "hello", content: bytes | None = No
     revision_id: str = made["revision_id"]
     await Story(team.house, team.id).ready(revision_id)
     return revision_id
+
+
+async def things_of(team: Team) -> dict[str, str]:
+    """One of everything, made in this team; their ids by the names that the paths of routes give them."""
+    revision_id = await ready_task(team, "there")
+    run_id: str = (await start_run(team, "there")).json()["id"]
+    story = Story(team.house, team.id)
+    [trial_id] = await story.expand(run_id)
+    execution = await story.start(run_id, trial_id)
+    await story.leave(trial_id, execution, 1, {"a/b.txt": b"left" * 1_000}, ["said"] * 50)
+    position = await story.score(run_id, trial_id, execution)
+    trial = (await team.api.get(f"/v1/trials/{trial_id}", headers=mark(team, position))).json()
+    agent = await team.api.post("/v1/agents", json={"name": "a", "agent": {"name": "nop"}})
+    return {
+        "run": run_id,
+        "revision": revision_id,
+        "task": (await team.api.get("/v1/tasks/there")).json()["id"],
+        "trial": trial_id,
+        "evaluation": trial["evaluation_id"],
+        "upload_id": (await team.api.post("/v1/uploads")).json()["id"],
+        "key": (await team.clients["admin"].get("/v1/keys")).json()["items"][0]["id"],
+        "agent": agent.json()["id"],
+        "path": "a/b.txt",
+    }
 
 
 async def start_run(team: Team, *tasks: str, **more: Any) -> httpx.Response:

@@ -1,5 +1,6 @@
 """Events, as a page or as a stream: of the team, of a run, of a revision, of a trial."""
 
+import difflib
 import re
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
@@ -13,7 +14,8 @@ from app.access import Permission
 from app.boot import House
 from app.bus import cursor
 from app.commands.caller import Caller
-from app.commands.refusals import not_found
+from app.commands.refusals import FieldError, not_found
+from app.domain.registry import catalogue
 from app.http import answers, cursors, sse
 from app.http.access import needs
 from app.http.given import Given
@@ -39,6 +41,7 @@ After = Annotated[
         max_length=200,
     ),
 ]
+TYPES = frozenset(name for name, _ in catalogue())
 Types = Annotated[
     list[str] | None, QueryParameter(name="type", description="Of this type only, as `trial.scored`; may be repeated.")
 ]
@@ -166,6 +169,11 @@ async def _answer(
     page_size: int,
     url: str,
 ) -> Response[Any]:
+    if unknown := [one for one in selection.types if one not in TYPES]:
+        near = difflib.get_close_matches(unknown[0], sorted(TYPES), n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else ", as `trial.scored`"
+        wrong = FieldError("query/type", "unknown_type", f"is no type of event{hint}")
+        raise ProblemRaised(400, "request_invalid", "a parameter is wrong", errors=(wrong,))
     stream = wants_stream(request)
     mark = (request.headers.get("last-event-id") if stream else None) or after
     try:

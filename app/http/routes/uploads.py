@@ -50,10 +50,19 @@ async def send_upload(
     caller: Given[Caller],
     upload_id: FromPath[str],
     content_digest: Annotated[
-        str | None, HeaderParameter(name="Content-Digest", description="RFC 9530, sha-256.")
+        str | None,
+        HeaderParameter(
+            name="Content-Digest",
+            description="RFC 9530, sha-256.",
+        ),
     ] = None,
     content_sha256: Annotated[
-        str | None, HeaderParameter(name="X-Content-SHA256", description="64 hexadecimal digits.")
+        str | None,
+        HeaderParameter(
+            name="X-Content-SHA256",
+            description="64 hexadecimal digits.",
+            schema_extra={"pattern": "^[0-9a-fA-F]{64}$"},
+        ),
     ] = None,
 ) -> uploads.Received:
     """Send the archive (tar, tar.gz, tar.zst or zip) as the raw body. Sending the same bytes again is harmless."""
