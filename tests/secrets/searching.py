@@ -14,6 +14,8 @@ SHORTEST = 24
 """Bytes of a secret. Of a shorter one no half is long enough to be told from chance."""
 PIECE = 12
 """Bytes of a plain piece: half of the shortest secret. By chance one occurs in random text once in 10^20 bytes."""
+_WORD = re.compile(rb"[A-Za-z0-9+/_=-]{%d,}" % PIECE)
+_DIGITS = re.compile(rb"[0-9A-Fa-f]{%d,}" % (PIECE * 2))
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(rb"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _HALVES = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
@@ -37,23 +39,28 @@ class Searcher:
         short = [name for name, value in secrets.items() if len(value) < SHORTEST]
         if short:
             raise ValueError(f"too short to be searched for: {', '.join(short)}")
-        self.names = tuple(secrets)
-        self._exact: list[tuple[bytes, Found]] = []
-        self._small: list[tuple[bytes, Found]] = []
-        """To be looked for in small letters."""
+        self._whole = dict(secrets)
+        self._plain, self._words, self._digits = dict[bytes, Found](), dict[bytes, Found](), dict[bytes, Found]()
         for name, value in secrets.items():
-            self._exact += ((piece, Found(name, "plain")) for piece in _pieces(value, PIECE))
+            for piece in _pieces(value, PIECE):
+                (self._words if _WORD.fullmatch(piece) else self._plain)[piece] = Found(name, "plain")
             for text in _base64(value):
-                self._exact += ((piece, Found(name, "base64")) for piece in _pieces(text, PIECE * 4 // 3))
-            self._small += ((piece, Found(name, "hex")) for piece in _pieces(value.hex().encode(), PIECE * 2))
+                self._words |= dict.fromkeys(_pieces(text, PIECE * 4 // 3), Found(name, "base64"))
+            self._digits |= dict.fromkeys(_pieces(value.hex().encode(), PIECE * 2), Found(name, "hex"))
 
     def search(self, data: bytes) -> set[Found]:
+        """What is made of a word's characters alone is looked for in words alone, each once: there is much less of them."""
         found: set[Found] = set()
         for text in _readings(data):
-            found |= {what for piece, what in self._exact if piece in text}
-            small = text.lower()
-            found |= {what for piece, what in self._small if piece in small}
+            words = b"\n".join(set(_WORD.findall(text)))
+            digits = b"\n".join(set(_DIGITS.findall(words))).lower()
+            for pieces, where in ((self._plain, text), (self._words, words), (self._digits, digits)):
+                found |= {what for piece, what in pieces.items() if piece in where}
         return found
+
+    def search_memory(self, data: bytes) -> set[Found]:
+        """For hundreds of megabytes: as they are and whole, which is how a process has them that was given them."""
+        return {Found(name, "plain") for name, value in self._whole.items() if value in data}
 
 
 def _pieces(text: bytes, size: int) -> set[bytes]:

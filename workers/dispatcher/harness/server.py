@@ -61,7 +61,7 @@ def _namespace() -> tuple[str, ...]:
     if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("setpriv"):
         return ()
     command = ("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-    tried = subprocess.run([*command, "true"], capture_output=True, check=False, timeout=30)
+    tried = subprocess.run([*command, "true"], env={"PATH": os.defpath}, capture_output=True, check=False, timeout=30)
     return command if tried.returncode == 0 else ()
 
 
