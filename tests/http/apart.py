@@ -5,11 +5,13 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Self
 
 import httpx
+import msgspec
 
 from app.settings import Settings
 
@@ -49,6 +51,11 @@ class Apart:
 
     async def __aexit__(self, *_: object) -> None:
         await self.kill()
+
+    def settings_elsewhere(self) -> Settings:
+        """The same on another port."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            return msgspec.structs.replace(self.settings, http_port=listener.getsockname()[1])
 
     async def start(self) -> None:
         with self.log.open("ab") as log:
