@@ -160,7 +160,8 @@ class StraysConformance:
             await run(sandbox, bomb, timeout_seconds=5)
         assert await sandbox.kill_strays() > 20
         assert await sandbox.kill_strays() == 0
-        assert await out(sandbox, "echo still here") == "still here"
+        there_is_room = "for i in $(seq 40); do sleep 0.1 & done; wait; echo still here"
+        assert await out(sandbox, there_is_room) == "still here"
 
     async def test_strays_that_use_up_all_memory_are_killed(self, make: Make, from_outside: bool) -> None:
         sandbox = await make(memory_mb=32)

@@ -33,7 +33,7 @@ from app.eventlog.read import read_stream
 from app.objects import keys
 from app.objects.port import StoreError
 from app.settings import Settings
-from app.vault.redaction import NOTHING
+from app.vault.redaction import NOTHING, Secrets
 from workers import disk
 from workers.dispatcher import keeping, plan, scratch, verdict
 from workers.dispatcher.harness import locate
@@ -146,6 +146,8 @@ class Attempt:
         self.lease, self.state, self.execution_id = lease, state, execution_id
         self.started_at = self.house.clock.now()
         self.scratch = dispatcher.scratch / plan.scratch_name(execution_id)
+        self.secrets = NOTHING
+        """What the agent was given and nobody else may read: left out of all that the execution leaves."""
         self.log = log.bind(trial=lease.work_id, execution=execution_id)
 
     async def run(self) -> None:
@@ -183,6 +185,7 @@ class Attempt:
             scratch=self.scratch,
         )
         spec = plan.plan(pack.pack, subject.created, self.state, place, pack.files)
+        self.secrets = Secrets(spec.agent.environment.values())
         self.scratch.mkdir(parents=True, mode=0o700)
         logbook = Logbook(
             self.house,
@@ -192,6 +195,7 @@ class Attempt:
             attempt=self.state.executions,
             path=self.scratch.with_suffix(".log"),
             execution=self.execution_id,
+            secrets=self.secrets,
         )
         try:
             seen, reason = await self._observe(spec, logbook)
@@ -276,7 +280,7 @@ class Attempt:
 
     async def _record(self, seen: TrialObservation, judged: verdict.Verdict, logbook: Logbook, *, pinned: bool) -> None:
         """Store what the execution left, result.json last; then say how it ended."""
-        message = None if judged.message is None else NOTHING.mask_text(judged.message)
+        message = None if judged.message is None else self.secrets.mask_text(judged.message)
         valid = verdict.validity(seen, executions=self.state.executions, pinned=pinned)
         timings = {
             timing.phase: round((timing.finished_at - timing.started_at) * 1000)
@@ -285,7 +289,7 @@ class Attempt:
         }
 
         async def store() -> tuple[ExecutionRecord, str, str]:
-            kept = await keeping.keep(self.house.objects, self.execution_id, seen.files, logbook.path, NOTHING)
+            kept = await keeping.keep(self.house.objects, self.execution_id, seen.files, logbook.path, self.secrets)
             record = ExecutionRecord(
                 execution_id=self.execution_id,
                 trial_id=self.lease.work_id,
@@ -304,7 +308,7 @@ class Attempt:
                 harness_digest=seen.harness.overlay_digest,
                 timings_ms=timings,
                 exceptions=tuple(
-                    Raised(one.type, one.phase, NOTHING.mask_text(one.message)[: verdict.MESSAGE_LIMIT], one.step)
+                    Raised(one.type, one.phase, self.secrets.mask_text(one.message)[: verdict.MESSAGE_LIMIT], one.step)
                     for one in seen.exceptions
                 ),
                 files_digest=kept.files_digest,

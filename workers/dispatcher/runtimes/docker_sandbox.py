@@ -47,6 +47,7 @@ from workers.dispatcher.runtimes.port import (
 )
 
 REMOVE_SECONDS = 30.0
+REAP_SECONDS = 5.0
 EXTRA_PIDS, EXTRA_MEMORY_MB = 128, 64
 """Room for ending strays that have used up all that they may."""
 
@@ -210,8 +211,22 @@ class DockerSandbox:
     async def kill_strays(self) -> int:
         if (reached := outside(self._first, self.id)) is not None:
             with contextlib.suppress(OSError):  # it has ended, which the engine tells better, or we may not after all
-                return await reached.end_strays()
+                strays = await reached.end_strays()
+                if strays:
+                    await self._until_reaped(reached.is_alone)
+                return strays
         return await self._kill_strays_by_the_engine()
+
+    async def _until_reaped(self, is_alone: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until the first process has taken away what was killed, for until then it counts among the processes that there
+        may be, and a command may find no room. A line on its input wakes it; without that it would take up to two seconds."""
+        if self._lifeline is not None:
+            with contextlib.suppress(DockerError, ClientError, OSError, RuntimeError):
+                await self._lifeline.write_in(b"\n")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REAP_SECONDS):
+                while not await is_alone():
+                    await asyncio.sleep(0.01)
 
     async def _kill_strays_by_the_engine(self) -> int:
         """By a command in the sandbox: for an engine on another machine, or a worker that is not root."""
@@ -225,6 +240,7 @@ class DockerSandbox:
                     with contextlib.suppress(ExecRefused):
                         await self._running().quiet("kill -9 -1", user="0")  # one system call: no fork escapes it
                         if not await self._processes():
+                            await self._until_reaped(self._is_alone)
                             return strays
             finally:
                 await self._set_limits(0, 0)

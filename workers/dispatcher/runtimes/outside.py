@@ -45,7 +45,7 @@ class Outside:
 
     async def end_strays(self) -> int:
         """Kill every process but the first; how many there were. Raises StraysSurvived, OSError."""
-        if self._is_alone():
+        if await self.is_alone():
             return 0
         strays = await self._count()
         for _ in range(TRIES):
@@ -56,8 +56,8 @@ class Outside:
                 await asyncio.sleep(PAUSE_SECONDS)
         raise StraysSurvived(f"{len(self._others())} processes could not be ended")
 
-    def _is_alone(self) -> bool:
-        """By the kernel's own count, which no process can fall through between two steps of a list."""
+    async def is_alone(self) -> bool:
+        """Whether the first process is the only one, ended ones counted that nobody has waited for. By the kernel's own count, which no process can fall through between two steps of a list."""
         return (self._cgroup / "pids.current").read_text().strip() == "1"
 
     async def _count(self) -> int:
