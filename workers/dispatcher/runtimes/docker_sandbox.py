@@ -47,7 +47,7 @@ from workers.dispatcher.runtimes.port import (
 )
 
 REMOVE_SECONDS = 30.0
-REAP_SECONDS = 5.0
+REAP_TRIES, REAP_PAUSE_SECONDS = 300, 0.01
 EXTRA_PIDS, EXTRA_MEMORY_MB = 128, 64
 """Room for ending strays that have used up all that they may."""
 
@@ -223,10 +223,10 @@ class DockerSandbox:
         if self._lifeline is not None:
             with contextlib.suppress(DockerError, ClientError, OSError, RuntimeError):
                 await self._lifeline.write_in(b"\n")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REAP_SECONDS):
-                while not await is_alone():
-                    await asyncio.sleep(0.01)
+        for _ in range(REAP_TRIES):
+            if await is_alone():
+                return
+            await asyncio.sleep(REAP_PAUSE_SECONDS)
 
     async def _kill_strays_by_the_engine(self) -> int:
         """By a command in the sandbox: for an engine on another machine, or a worker that is not root."""
