@@ -11,6 +11,7 @@ imports anything from here.
     ledger     how far each view is, and which are halted
     batch      one batch: rows and checkpoints of all views in one transaction
     projector  the loop; main starts it
-    rebuild    built aside while serving, swapped in one transaction; verify compares row by row
+    aside      views built beside the served ones from one reading of the log; shelf keeps their rows in memory meanwhile
+    rebuild    swaps them in, in one transaction; verify compares row by row
     admin      `seatrial admin projections`
 """

@@ -49,17 +49,22 @@ async def test_rebuild_and_verify_say_what_they_found(database: str) -> None:
         code, text = await run(database, "verify", "task")
         assert code == UNWELL
         assert "ready: " in text
-        code, text = await run(database, "rebuild", "task")
+        code, text = await run(database, "rebuild", "task", "run")
         assert code == WELL
-        assert f"up to {last}" in text
+        assert text.count(f"up to {last}") == 2
+        code, text = await run(database, "rebuild", "--all")
+        assert code == WELL
+        assert text.count(f"up to {last}") == len(VIEWS)
         code, text = await run(database, "verify", "task", "--json")  # before or after the word
         assert code == WELL
         assert json.loads(text)["different"] == 0
 
 
 async def test_what_cannot_be_done_says_so(database: str, tmp_path: Path) -> None:
-    code, text = await run(database, "rebuild", "nonsense")
-    assert code == NOT_DONE
+    for names in (["nonsense"], ["run", "nonsense"], []):
+        code, text = await run(database, "rebuild", *names)
+        assert code == NOT_DONE
+        assert "--all" in text
     out = io.StringIO()
     assert command(Settings(home=str(tmp_path)), ["status"], out) == NOT_DONE
     assert "seatrial up" in out.getvalue()

@@ -11,7 +11,7 @@ from app.eventlog.incarnation import current_incarnation
 from app.eventlog.read import read_between
 from app.queries.snapshot import snapshot
 from projections import ledger
-from projections.aside import Busy, aside
+from projections.aside import Busy, Portions, aside
 from projections.batch import write as write_batch
 from projections.catalogue import VIEWS
 from projections.projector import ROLE
@@ -259,3 +259,14 @@ async def test_verify_judges_a_view_at_its_own_position(database: str) -> None:
             for seed, name in enumerate(("run", "trial", "score", "timeline")):
                 await write(log, history(random.Random(seed), 100).units)
                 assert not (await verify(database, [VIEWS[name], VIEWS["task"]]))[0].different
+
+
+async def test_rows_that_left_the_shelf_come_back_when_an_event_needs_them(database: str) -> None:
+    """Whatever the portions: a row is written, read again, changed, removed and made anew as if all were in memory."""
+    async with writer(database) as log, projector(database) as connection:
+        await write(log, history(random.Random(3), 200).units)
+        assert not await project(connection)
+        rows = {name: await dump(connection, view) for name, view in VIEWS.items()}
+        for portions in (Portions(events=2, keys=1), Portions(events=20, keys=5)):
+            await rebuild(database, list(VIEWS.values()), portions=portions)
+            assert {name: await dump(connection, view) for name, view in VIEWS.items()} == rows

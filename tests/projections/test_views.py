@@ -38,7 +38,7 @@ async def test_every_view_equals_its_rebuild_and_the_domain(
         while cuts:
             assert not await project(connection, limit=cuts.pop())
         portions = Portions(
-            events=random.Random(seed).choice([3, 40, 1000]), keys=random.Random(seed).choice([2, 9, 1000])
+            events=random.Random(seed).choice([10, 60, 1000]), keys=random.Random(seed).choice([2, 9, 1000])
         )
         for verified in await verify(database, list(VIEWS.values()), portions=portions):
             assert verified.different == 0, verified.first
