@@ -1,5 +1,7 @@
 """Which revisions a run is made of: the given ones, or the latest ready one of each task."""
 
+import re
+
 import msgspec
 
 from app import ids
@@ -53,10 +55,20 @@ async def members_of(means: Means, caller: Caller, wanted: tuple[Wanted, ...]) -
     return tuple(it.member for it in found if it is not None and it.member is not None)
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}")
+
+
+def _shown(reference: str | None) -> str:
+    """What cannot be a name is something else that came to the wrong place, perhaps a secret: it is not repeated."""
+    return reference if reference and NAME.fullmatch(reference) else "what is given here"
+
+
 def _complain(code: str, kind: Kind, wrong: list[tuple[int, str | None, str]]) -> None:
     if not wrong:
         return
-    errors = [FieldError(f"/tasks/{index}", code, f"{reference} {detail}") for index, reference, detail in wrong]
+    errors = [
+        FieldError(f"/tasks/{index}", code, f"{_shown(reference)} {detail}") for index, reference, detail in wrong
+    ]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     raise CommandRefused(kind, code, errors[0].detail + more, errors=tuple(errors[:100]))
 

@@ -45,6 +45,8 @@ KINDS = (
     "temporary files",
 )
 DUMP = "dumping:Dump"
+UP = ("app.local", "up")
+RELAY = ("app.local.process", "relay,projector")
 LINE_BYTES = 64 * 1024
 LAST_FILE = "/app/marker.txt"
 """The last that the agent writes in its sandbox before it waits."""
@@ -127,7 +129,9 @@ async def tell(folder: Path, docker_host: str, harness: Path, patch: pytest.Monk
         system.home / "nats" / "nats.log",
     ]
     story.places["server logs"] = [(str(log), log.read_bytes()) for log in (*logs, system.log)]
-    story.places["temporary files"] = list(places.recently_made(Path(tempfile.gettempdir()), began))
+    temporary = Path(tempfile.gettempdir())
+    story.places["temporary files"] = [("names", "\n".join(os.listdir(temporary)).encode())]
+    story.places["temporary files"] += places.recently_made(temporary, began)
     return story
 
 
@@ -257,9 +261,8 @@ async def _requests(system: System, story: Story) -> None:
     story.secrets["a request's"] = secret.encode()
     fine = {"tasks": ["dumped"], "agent": {"name": "oracle"}}
     bodies: list[Any] = [
-        {secret: 1},
         {**fine, "api_key": secret},
-        {**fine, secret: secret},
+        {**fine, "secret": secret},
         {**fine, "trials": secret},
         {**fine, "agent": {"name": "oracle", "settings": {"api_key": secret}}},
         {**fine, "agent": {"name": "oracle", "settings": {"headers": {"Authorization": f"Bearer {secret}"}}}},
@@ -389,9 +392,7 @@ async def _broken_starts(story: Story, folder: Path) -> None:
             "SEATRIAL_NATS_URL": url.replace("postgresql", "nats").partition("?")[0],
             "SEATRIAL_LOG_LEVEL": "debug",
         }
-        up = [sys.executable, "-P", "-m", "app.local", "up"]
-        relay = [sys.executable, "-P", "-m", "app.local.process", "relay,projector"]
-        starts += [_run(command, environment, 1.0) for command in (up, relay)]
+        starts += [_run([sys.executable, "-P", "-m", *(UP if number == 1 else RELAY)], environment, 1.0)]
     story.places["failures to start"] = await asyncio.gather(*starts)
 
 

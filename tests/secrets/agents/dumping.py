@@ -92,7 +92,9 @@ class Dump(BaseAgent):
     async def run(self, instruction, environment, context):
         text = seen()
         (self.logs_dir / "seen.txt").write_text(f"{self.marker}\n{text}")
-        (self.logs_dir / "own.txt").write_text(repr(self.extra_env))
+        own = await environment.exec('printf %s "$ITS_KEY"', env=dict(self.extra_env))
+        (self.logs_dir / "own.txt").write_text(f"{self.extra_env.get('ITS_KEY', '')}")
+        (self.logs_dir / "backwards.txt").write_text((own.stdout or "")[::-1])  # Harbor itself scrubs it forwards
         sys.stdout.write(f"{self.marker}\n{text[:200_000]}\n")
         sys.stdout.flush()
         result = await environment.exec(IN_THE_SANDBOX.replace("{marker}", self.marker), env=dict(self.extra_env))
