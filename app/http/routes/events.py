@@ -14,7 +14,7 @@ from app.access import Permission
 from app.boot import House
 from app.bus import cursor
 from app.commands.caller import Caller
-from app.commands.refusals import FieldError, not_found
+from app.commands.refusals import FieldError
 from app.domain.registry import catalogue
 from app.http import answers, cursors, sse
 from app.http.access import needs
@@ -22,7 +22,9 @@ from app.http.given import Given
 from app.http.hub import Hub, Selection
 from app.http.problems import ProblemRaised
 from app.http.reading import DEFAULT_SIZE, PageSize, size_of
+from app.http.routes.revisions import revision_of
 from app.http.routes.runs import run_of
+from app.http.routes.trials import trial_of
 from app.http.state import context_of
 from app.queries import events, revisions, runs, trials
 
@@ -107,11 +109,9 @@ async def list_events_of_revision(
     page_size: PageSize = DEFAULT_SIZE,
 ) -> Response[Any]:
     """The events of a revision and its build. A stream ends when it is ready or rejected."""
-    found = await revisions.get(house.pool, caller.team, revision)
-    if found is None:
-        raise not_found("revision")
-    selection = Selection(team=caller.team, stream=found.item.id, types=tuple(type_ or ()))
-    url = f"/v1/revisions/{found.item.id}"
+    found = await revision_of(house, caller, revision)
+    selection = Selection(team=caller.team, stream=found.id, types=tuple(type_ or ()))
+    url = f"/v1/revisions/{found.id}"
     return await _answer(request, house, hub, selection, sse.revision_ends(), after, page_size, url)
 
 
@@ -132,11 +132,9 @@ async def list_events_of_trial(
     page_size: PageSize = DEFAULT_SIZE,
 ) -> Response[Any]:
     """The events of a trial. A stream ends with the trial."""
-    found = await trials.get(house.pool, caller.team, trial)
-    if found is None:
-        raise not_found("trial")
-    selection = Selection(team=caller.team, stream=found.item.id, types=tuple(type_ or ()))
-    url = f"/v1/trials/{found.item.id}"
+    found = await trial_of(house, caller, trial)
+    selection = Selection(team=caller.team, stream=found.id, types=tuple(type_ or ()))
+    url = f"/v1/trials/{found.id}"
     return await _answer(request, house, hub, selection, sse.trial_ends(), after, page_size, url)
 
 

@@ -8,7 +8,6 @@ from litestar.params import FromPath, QueryParameter
 from app.access import Permission
 from app.boot import House
 from app.commands.caller import Caller
-from app.commands.refusals import not_found
 from app.domain.execution import LOG
 from app.http import answers, logs, run_logs, sse
 from app.http.access import needs
@@ -17,6 +16,7 @@ from app.http.hub import Hub
 from app.http.problems import ProblemRaised
 from app.http.reading import DEFAULT_SIZE, PageSize, size_of
 from app.http.routes.events import streamed, wants_stream
+from app.http.routes.revisions import revision_of
 from app.http.routes.runs import run_of
 from app.http.routes.trials import trial_of
 from app.objects import keys
@@ -76,15 +76,10 @@ async def list_logs_of_revision(
     page_size: PageSize = DEFAULT_SIZE,
 ) -> Response[Any]:
     """The output of a revision's build, over all attempts. A stream ends when it is ready or rejected."""
-    found = await revisions.get(house.pool, caller.team, revision)
-    if found is None:
-        raise not_found("revision")
-    identifier = found.item.id
+    identifier = (await revision_of(house, caller, revision)).id
 
     async def read() -> logs.Owner:
-        there = await revisions.get(house.pool, caller.team, identifier)
-        assert there is not None
-        row = there.item
+        row = await revision_of(house, caller, identifier)
         return logs.Owner(
             kind="revision",
             id=row.id,

@@ -132,10 +132,7 @@ async def _waited(
     """The revision, as soon as its build has ended if the caller would wait for that."""
 
     async def read() -> revisions.Revision:
-        found = await revisions.get(house.pool, caller.team, reference, private=True)
-        if found is None:
-            raise not_found("revision")
-        return found.item
+        return await revision_of(house, caller, reference, private=True)
 
     return await waiting.until(
         request,
@@ -147,6 +144,13 @@ async def _waited(
         types=ENDS,
         views=revisions.VIEWS,
     )
+
+
+async def revision_of(house: House, caller: Caller, reference: str, *, private: bool = False) -> revisions.Revision:
+    found = await revisions.get(house.pool, caller.team, reference, private=private)
+    if found is None:
+        raise not_found("revision")
+    return found.item
 
 
 async def _task(house: House, caller: Caller, reference: str) -> tasks.Task:
