@@ -1,5 +1,7 @@
 """One run from end to end, and everything that must be true of it."""
 
+import os
+
 from tests.journeys.holds import everything_holds
 from tests.journeys.system import System
 
@@ -16,5 +18,12 @@ async def test_a_run_is_scored_and_proven(system: System, quick: str) -> None:
     history = await everything_holds(system)
     assert history.executions_of_run(run["id"]) == [1, 1]
     [evaluation] = (await system.api.get(f"/v1/runs/{run['id']}/evaluations"))["items"]
+    shown = (await system.api.get(f"/v1/runs/{run['id']}/trials"))["items"]
     provenance = await system.api.get(f"/v1/evaluations/{evaluation['id']}/provenance")
     assert (provenance["agent_id"], provenance["agent_digest"]) == (stored["id"], stored["agent_digest"])
+    for told in (shown, provenance["trials"]):
+        assert len(told) == 2
+        for valid in (one["validity"] for one in told):
+            assert valid["egress_probed"], valid
+            assert "public" in valid["egress_seen"]["routes"]
+            assert valid["harness_isolation"] == ("own" if os.geteuid() == 0 else "shared")
