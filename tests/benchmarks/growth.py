@@ -54,26 +54,31 @@ Call = Callable[[], Awaitable[object]]
 
 async def measure(ground: Ground) -> list[Figure]:
     taken: dict[str, Curve] = {}
+    least = await ground.database()
+    await _filled(least, ground.many(RUNS, 4), ground.many(OPEN_RUNS, 2))
+    await rebuild(least, list(VIEWS.values()))
+    async with opened(least, None) as owner:
+        await owner.execute("vacuum analyze")
+        report = await audit(owner, {})
+        assert report.clean, report.findings[:3]
     for size in SIZES:
         database, began = await ground.database(), time.perf_counter()
         members = await _filled(database, ground.many(RUNS * size, 4), ground.many(OPEN_RUNS * size, 2))
         async with opened(database, None) as owner:
             events = await owner.fetchval("select count(*) from eventlog.event")
             ground.say(f"{size} x: {events} events in {time.perf_counter() - began:.0f} s")
-            if size == SIZES[0]:
-                report = await audit(owner, {})
-                assert report.clean, report.findings[:3]
-            async for name, unit, value in _measured(ground, database, owner, members):
-                ground.say(f"{name}: {value:.4g} {unit}")
+            async for name, unit, value, beside in _measured(ground, database, least, members):
                 curve = taken.setdefault(name, Curve(name, unit))
                 curve.events.append(events)
                 curve.values.append(value)
+                curve.least.append(curve.values[0] if beside is None else beside)
+                ground.say(f"{name}: {value:.4g} {unit} ({curve.least[-1]:.4g} at 1 x)")
             space = await owner.fetchval("select pg_size_pretty(pg_database_size(current_database()))")
         ground.say(f"the database takes {space}")
         await ground.drop(database)
     curves.keep(list(taken.values()), ground.scale)
     return [
-        figure(f"{one.name}, at {SIZES[-1]} x the data", one.values[-1], one.unit, one.goal, peer="the same at 1 x", peer_value=one.values[0])
+        figure(f"{one.name}, at {SIZES[-1]} x the data", one.values[-1], one.unit, one.goal, peer="the same at 1 x", peer_value=one.least[-1])
         for one in taken.values()
     ]  # fmt: skip
 
@@ -93,38 +98,44 @@ async def _filled(database: str, ended_runs: int, open_runs: int) -> tuple[run.M
 
 
 async def _measured(
-    ground: Ground, database: str, owner: Session, members: tuple[run.Member, ...]
-) -> AsyncGenerator[tuple[str, str, float]]:
-    """Name, unit and value."""
+    ground: Ground, database: str, least: str, members: tuple[run.Member, ...]
+) -> AsyncGenerator[tuple[str, str, float, float | None]]:
+    """Name, unit and value; and, for single calls, what the same takes at the same time in the smallest log."""
     built = await rebuild(database, list(VIEWS.values()))
     assert not any(one.halted for one in built)
-    yield "rebuild of all views", "events/s", built[0].events / built[0].seconds
-    await owner.execute("vacuum analyze")
-    await owner.execute("checkpoint")
-    await asyncio.sleep(REST_SECONDS)
-    async with await open_pool(database) as pool:
-        calls = await _calls(pool, owner)
-        for name, call in calls.items():
-            yield name, "ms", await _typical(call)
-    await owner.execute("update eventlog.work set owner = null, due_at = now() where owner = 'wrk_grown'")
+    yield "rebuild of all views", "events/s", built[0].events / built[0].seconds, None
+    async with opened(database, None) as owner, opened(least, None) as small:
+        await owner.execute("vacuum analyze")
+        await owner.execute("checkpoint")
+        await asyncio.sleep(REST_SECONDS)
+        async with await open_pool(database) as pool, await open_pool(least) as beside:
+            smalls = await _calls(beside, small)
+            for name, call in (await _calls(pool, owner)).items():
+                value, peer = await _typical(call, smalls[name])
+                yield name, "ms", value, peer
+        for one in (owner, small):
+            await one.execute("update eventlog.work set owner = null, due_at = now() where owner = 'wrk_grown'")
     await clear(ground)
     with roles("relay,projector,foreman,scheduler", ground, database, ground.nats.url):
-        began = time.perf_counter()
-        await _followed(owner)
-        yield "start: all followers have met a new event", "s", time.perf_counter() - began
-        began = time.perf_counter()
-        await _followed(owner)
-        yield "a new event has met all followers", "ms", (time.perf_counter() - began) * 1000
-        evaluations_wanted = max(10, round(LARGE * ground.scale))
-        accepted, expanded = await _large_run(owner, members, evaluations_wanted)
-        yield f"a run of {evaluations_wanted} evaluations accepted", "ms", accepted * 1000
-        yield "the foreman makes evaluations of it", "1/s", expanded
+        async with opened(database, None) as owner:
+            began = time.perf_counter()
+            await _followed(owner)
+            yield "start: all followers have met a new event", "s", time.perf_counter() - began, None
+            began = time.perf_counter()
+            await _followed(owner)
+            yield "a new event has met all followers", "ms", (time.perf_counter() - began) * 1000, None
+            evaluations_wanted = max(10, round(LARGE * ground.scale))
+            accepted, expanded = await _large_run(owner, members, evaluations_wanted)
+            yield f"a run of {evaluations_wanted} evaluations accepted", "ms", accepted * 1000, None
+            yield "the foreman makes evaluations of it", "1/s", expanded, None
 
 
 async def _calls(pool: Pool, owner: Session) -> dict[str, Call]:
     team = await owner.fetchval("select team from views.run limit 1")
     end = await owner.fetchval("select max(position) from eventlog.event")
-    middle = await owner.fetchval("select id from views.run where position >= $1 order by position limit 1", end // 2)
+    middle = await owner.fetchval(
+        "select id from views.run order by position offset (select count(*) / 2 from views.run) limit 1"
+    )
     task = await owner.fetchval("select id from views.task order by position limit 1")
     incarnation, listing = await current_incarnation(owner), Listing("runs", team, runs.Filter())
 
@@ -179,15 +190,15 @@ async def _calls(pool: Pool, owner: Session) -> dict[str, Call]:
     }
 
 
-async def _typical(call: Call) -> float:
-    """Milliseconds: the lower quartile, because the noise of a shared machine only ever adds."""
-    seconds: list[float] = []
-    for number in range(CALLS + 3):
-        began = time.perf_counter()
-        await call()
-        if number >= 3:
+async def _typical(*calls: Call) -> list[float]:
+    """Milliseconds of each, which take turns; the lower quartile, because the noise of a shared machine only ever adds."""
+    taken: list[list[float]] = [[] for _ in calls]
+    for _ in range(CALLS + 3):
+        for call, seconds in zip(calls, taken, strict=True):
+            began = time.perf_counter()
+            await call()
             seconds.append(time.perf_counter() - began)
-    return percentile(seconds, 0.25) * 1000
+    return [percentile(seconds[3:], 0.25) * 1000 for seconds in taken]
 
 
 def _unit(team: str = "tem_grown") -> Unit:
