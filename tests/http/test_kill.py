@@ -2,11 +2,7 @@
 
 import asyncio
 import contextlib
-import os
-import signal
-import sys
 from pathlib import Path
-from typing import Self
 
 import httpx
 import pytest
@@ -17,48 +13,13 @@ from app.commands import uploads
 from app.eventlog.migrate import migrate
 from app.local.postgres import Postgres
 from app.settings import Settings
+from tests.http.apart import Apart
 from tests.http.story import Story
 from tests.http.test_serve import free_port
 from tests.http.world import Server, make_team, pack, push
 
-SERVE = """
-import asyncio
-from app.http.serve import main
-from app.settings import load
-asyncio.run(main(load(), asyncio.Event()))
-"""
 KILLS = 3
 REQUESTS = 12
-
-
-class Api:
-    """The process, killed and started again on the same port; `async with` leaves none behind."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.environment = os.environ | {
-            "SEATRIAL_HOME": settings.home,
-            "SEATRIAL_DATABASE_URL": settings.database_url,
-            "SEATRIAL_HTTP_PORT": str(settings.http_port),
-        }
-        self.process: asyncio.subprocess.Process | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.kill()
-
-    async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SERVE, env=self.environment,
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-
-    async def kill(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
 
 
 @pytest.fixture
@@ -87,7 +48,7 @@ async def test_repeated_requests_have_one_effect_each_over_kills_at_any_moment(s
         asking = httpx.AsyncClient(
             base_url=settings.base_url, headers=headers, timeout=20, verify=False, trust_env=False
         )
-        async with Api(settings) as api, asking as client:
+        async with Apart(settings) as api, asking as client:
             started: list[dict] = []
             revisions: list[str] = []
 

@@ -34,6 +34,7 @@ MANY = f"""
 """
 ID = "0" * 22 + "4040"
 ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
+    "count_events_correlated": [("tem_0", "run_" + "0" * 22 + "0101", ["run.completed"], 2_000_000)],
     "get_agent": [("tem_0", f"agt_{ID}"), ("tem_0", "a name")],
     "get_evaluation": [("tem_0", f"evl_{ID}", f"evl_{ID}")],
     "get_execution": [("tem_0", f"exe_{ID}")],
