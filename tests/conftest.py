@@ -50,6 +50,9 @@ def _remove_left_behind(parent: Path) -> None:
     for folder in parent.glob("seatrial-test-*"):
         with contextlib.suppress(OSError), (folder / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for mount in (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()):
+                if mount.startswith(f"{folder}/"):
+                    subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
             shutil.rmtree(folder, ignore_errors=True)
 
 

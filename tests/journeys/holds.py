@@ -83,30 +83,44 @@ async def _work_left(system: System) -> list[str]:
 async def _bus(system: System, recorded: list[Recorded], forgotten: frozenset[str]) -> list[str]:
     """Every event is on JetStream, once, in the order of the log."""
     wanted = [(one.position, str(one.event_id)) for one in recorded]
+    told: list[tuple[int, str]] = []
+
+    async def asked() -> bool:
+        nonlocal told
+        try:
+            told = await _stream(system, wanted[-1][1])
+        except (nats.errors.Error, OSError):  # it has just been killed, or is started anew
+            return False
+        return True
+
+    await eventually(asked, 90, "NATS answers, and has the last event")
+    told = [one for one in told if one[1] not in forgotten]
+    if told == wanted:
+        return []
+    missing, surplus = set(wanted) - set(told), set(told) - set(wanted)
+    return [f"JetStream has {len(told)} of {len(wanted)} events; missing {missing}, surplus {surplus}"]
+
+
+async def _stream(system: System, last: str) -> list[tuple[int, str]]:
+    """Position and id of all that the stream of events has, once it ends with `last`."""
     client = await nats.connect(system.nats_url, allow_reconnect=False)
     try:
         js = client.jetstream()
 
         async def there() -> bool:
-            last = (await js.get_last_msg("EVENTS", subjects.EVENTS)).headers or {}
-            return last.get(MESSAGE_ID) == wanted[-1][1]
+            return ((await js.get_last_msg("EVENTS", subjects.EVENTS)).headers or {}).get(MESSAGE_ID) == last
 
         await eventually(there, 60, "the relay has sent everything")
         told: list[tuple[int, str]] = []
         subscription = await js.subscribe(subjects.EVENTS, ordered_consumer=True)
         messages = (await js.stream_info("EVENTS")).state.messages
         while len(told) < messages:
-            message = await subscription.next_msg(timeout=10)
-            headers = message.headers or {}
+            headers = (await subscription.next_msg(timeout=10)).headers or {}
             told.append((read_message(headers, None).position, headers[MESSAGE_ID]))
         await subscription.unsubscribe()
+        return told
     finally:
         await client.close()
-    told = [one for one in told if one[1] not in forgotten]
-    if told == wanted:
-        return []
-    missing, surplus = set(wanted) - set(told), set(told) - set(wanted)
-    return [f"JetStream has {len(told)} of {len(wanted)} events; missing {missing}, surplus {surplus}"]
 
 
 async def _views(system: System) -> list[str]:

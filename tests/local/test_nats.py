@@ -16,6 +16,7 @@ from app.bus.topology import ensure
 from app.local import nats as module
 from app.local.errors import PortTaken, StoreInUse
 from app.local.nats import Nats
+from tests.journeys.small_disk import small_disk
 from tests.local.waiting import is_alive, wait_for
 
 
@@ -131,3 +132,40 @@ async def test_a_folder_with_odd_characters_in_its_name_works(memory_folder: Pat
         assert (memory_folder / 'a "quoted" name' / "nats" / "jetstream").is_dir()
     finally:
         server.stop()
+
+
+async def test_a_server_that_met_a_full_disk_is_known_to_be_stuck_once_there_is_room_and_a_restart_heals_it(
+    memory_folder: Path,
+) -> None:
+    with small_disk(memory_folder / "nats-full", 48 * 1024**2) as disk:
+        server = Nats(disk.folder)
+        server.start()
+        try:
+            before = await publish(server.url)
+            assert not server.is_stuck()
+            disk.fill()
+            await until_refused(server.url)
+            assert not server.is_stuck(), "a restart would not help yet"
+            disk.empty()
+            await asyncio.to_thread(wait_for, server.is_stuck)
+            server.stop()
+            assert not server.is_stuck(), "it does not run"
+            server.start()
+            assert await publish(server.url) > before
+        finally:
+            server.stop()
+
+
+async def until_refused(url: str) -> None:
+    """Publish until nothing more is stored: an error, or no answer (which this server gives)."""
+    client = await connect(url)
+    try:
+        context = client.jetstream(timeout=1)
+        for _ in range(100):
+            try:
+                await context.publish("kept", b"x" * 4096)
+            except nats.errors.Error:
+                return
+        raise AssertionError("a full disk takes all")
+    finally:
+        await client.close()
