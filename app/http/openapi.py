@@ -112,6 +112,8 @@ def _correct(operation: dict[str, Any], handler: Any, method: str, schemas: dict
         responses["206"] = {"description": "The range that was asked for.", "content": content}
     if (there := THERE_ALREADY.get(handler.operation_id)) is not None:
         responses["200"] = {"description": there, "content": content}
+    if handler.operation_id == "ready":
+        responses["503"] = {"description": "Not ready, and what is missing.", "content": content}
     operation["responses"] = responses | {"default": {"$ref": PROBLEM}}
     if taken is not None:
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[taken]}}}

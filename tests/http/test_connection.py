@@ -14,22 +14,22 @@ from app.http.problems import Problem
 from tests.http.sockets import Answer, parse
 from tests.http.world import Server, Team
 
-SHORT = Bounds(
-    connections=4,
-    head_bytes=4_000,
-    head_seconds=0.2,
-    body_seconds=0.2,
-    body_rate=1e6,
-    stall_seconds=0.3,
-    linger_seconds=0.1,
-)
+NARROW = Bounds(connections=4, head_bytes=4_000, stall_seconds=0.3)
+HASTY = Bounds(head_seconds=0.3, body_seconds=0.3, body_rate=1e6, linger_seconds=0.1)
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.fixture
 async def strict(server: Server) -> AsyncIterator[Server]:
     """The same house behind a door with narrow bounds."""
-    async with Server(server.house).serving(SHORT) as serving:
+    async with Server(server.house).serving(NARROW) as serving:
+        yield serving
+
+
+@pytest.fixture
+async def hasty(server: Server) -> AsyncIterator[Server]:
+    """The same house behind a door with no patience."""
+    async with Server(server.house).serving(HASTY) as serving:
         yield serving
 
 
@@ -82,17 +82,17 @@ async def test_what_is_no_http_is_told_so(strict: Server) -> None:
     refused(await asked(strict, b"\x16\x03\x01nonsense\r\n\r\n"), 400, "request_malformed")
 
 
-async def test_a_head_that_does_not_go_on_is_given_up(strict: Server) -> None:
-    refused(await asked(strict, GET), 408, "request_timeout")
-    assert await asked(strict) == []  # who asks for nothing gets nothing
+async def test_a_head_that_does_not_go_on_is_given_up(hasty: Server) -> None:
+    refused(await asked(hasty, GET), 408, "request_timeout")
+    assert await asked(hasty) == []  # who asks for nothing gets nothing
 
 
-async def test_a_body_that_does_not_go_on_is_given_up(strict: Server, team: Team) -> None:
+async def test_a_body_that_does_not_go_on_is_given_up(hasty: Server, team: Team) -> None:
     head = (
         f"POST /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {team.keys['admin']}\r\nContent-Length: 50\r\n\r\n"
     ).encode()
-    refused(await asked(strict, head, b'{"name":'), 408, "request_timeout")
-    reader, writer = await opened(strict)
+    refused(await asked(hasty, head, b'{"name":'), 408, "request_timeout")
+    reader, writer = await opened(hasty)
     writer.write(head)
     held = b""
     with contextlib.suppress(ConnectionError):
@@ -105,10 +105,10 @@ async def test_a_body_that_does_not_go_on_is_given_up(strict: Server, team: Team
     assert b" 408 " in held
 
 
-async def test_a_body_that_was_refused_is_not_read_for_ever(strict: Server) -> None:
+async def test_a_body_that_was_refused_is_not_read_for_ever(hasty: Server) -> None:
     """The answer comes first; then the connection ends, however much more is said."""
     head = b"POST /v1/keys HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n"
-    reader, writer = await opened(strict)
+    reader, writer = await opened(hasty)
     writer.write(head)
     assert b" 401 " in await reader.readline()
     with contextlib.suppress(ConnectionError):
@@ -125,7 +125,7 @@ async def test_only_so_many_requests_wait_behind_another(strict: Server) -> None
 
 
 async def test_there_are_only_so_many_connections(strict: Server) -> None:
-    held = [await opened(strict) for _ in range(SHORT.connections)]
+    held = [await opened(strict) for _ in range(NARROW.connections)]
     for _, writer in held:
         writer.write(GET)  # it is known to be there when the next one comes
     refused(await asked(strict), 503, "too_many_connections")

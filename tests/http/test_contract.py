@@ -1,6 +1,6 @@
 """The API is held against its own document by schemathesis, with all its checks: no 500, and every answer as documented.
 
-It runs in a process of its own, against an API in another. What it needs to know beyond the document is in fuzzing.py and
+It runs in a process of its own. What it needs to know beyond the document is in fuzzing.py and
 schemathesis.toml. To try one of its findings by hand: its output has the curl command.
 """
 
@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.http.apart import Apart
-from tests.http.world import Team, things_of, up_to_now
+from tests.http.world import Server, Team, things_of, up_to_now
 
 ROOT = Path(__file__).parents[2]
 SEED = 20261201
@@ -25,7 +24,7 @@ async def there(team: Team) -> dict[str, str]:
     return await things_of(team) | {"position": (await up_to_now(team))["Seatrial-After"]}
 
 
-async def hold(apart: Apart, team: Team, there: dict[str, str], *options: str) -> None:
+async def hold(server: Server, team: Team, there: dict[str, str], *options: str) -> None:
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "SCHEMATHESIS_HOOKS": "tests.http.fuzzing",
@@ -35,21 +34,21 @@ async def hold(apart: Apart, team: Team, there: dict[str, str], *options: str) -
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()",
         "--config-file", str(Path(__file__).with_name("schemathesis.toml")),
-        "run", f"{apart.settings.base_url}/openapi.json", "--checks=all", "--no-color", "--warnings=off",
+        "run", f"{server.url}/openapi.json", "--checks=all", "--no-color", "--warnings=off",
         "--continue-on-failure", "--request-timeout=60", f"--seed={SEED}", *options,
-        env=environment, cwd=apart.settings.home, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        env=environment, cwd=server.house.settings.home, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
     assert b"No issues found" in said, said.decode()
 
 
-async def test_every_answer_is_as_documented(apart: Apart, team: Team, there: dict[str, str]) -> None:
-    await hold(apart, team, there, "--phases=fuzzing", "--max-examples=2", "--generation-deterministic")
+async def test_every_answer_is_as_documented(server: Server, team: Team, there: dict[str, str]) -> None:
+    await hold(server, team, there, "--phases=fuzzing", "--max-examples=2", "--generation-deterministic")
 
 
 @pytest.mark.long
 async def test_every_answer_is_as_documented_over_thousands_of_requests(
-    apart: Apart, team: Team, there: dict[str, str]
+    server: Server, team: Team, there: dict[str, str]
 ) -> None:
-    await hold(apart, team, there, "--max-examples=50")
+    await hold(server, team, there, "--max-examples=50")
