@@ -58,14 +58,14 @@ async def measure(ground: Ground) -> list[Figure]:
     await _filled(least, ground.many(RUNS, 4), ground.many(OPEN_RUNS, 2))
     await rebuild(least, list(VIEWS.values()))
     async with opened(least, None) as owner:
-        await owner.execute("vacuum analyze")
+        await owner.execute("vacuum analyze", timeout=3600)
         report = await audit(owner, {})
         assert report.clean, report.findings[:3]
     for size in SIZES:
         database, began = await ground.database(), time.perf_counter()
         members = await _filled(database, ground.many(RUNS * size, 4), ground.many(OPEN_RUNS * size, 2))
         async with opened(database, None) as owner:
-            events = await owner.fetchval("select count(*) from eventlog.event")
+            events = await owner.fetchval("select count(*) from eventlog.event", timeout=600)
             ground.say(f"{size} x: {events} events in {time.perf_counter() - began:.0f} s")
             async for name, unit, value, beside in _measured(ground, database, least, members):
                 curve = taken.setdefault(name, Curve(name, unit))
@@ -105,8 +105,8 @@ async def _measured(
     assert not any(one.halted for one in built)
     yield "rebuild of all views", "events/s", built[0].events / built[0].seconds, None
     async with opened(database, None) as owner, opened(least, None) as small:
-        await owner.execute("vacuum analyze")
-        await owner.execute("checkpoint")
+        await owner.execute("vacuum analyze", timeout=3600)
+        await owner.execute("checkpoint", timeout=3600)
         await asyncio.sleep(REST_SECONDS)
         async with await open_pool(database) as pool, await open_pool(least) as beside:
             smalls = await _calls(beside, small)
