@@ -41,3 +41,22 @@ def test_later_ids_sort_after_earlier_ones() -> None:
 def test_what_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an id"):
         ids.parse(text)
+
+
+@hypothesis.given(st.lists(st.integers(0, 2**47), min_size=2, max_size=20))
+def test_ids_of_a_process_ascend_whatever_the_clock_does(milliseconds: list[int]) -> None:
+    minter = ids.Minter()
+    made = [minter.mint(now) for now in milliseconds]
+    assert made == sorted(set(made))
+    assert [ids.text("run", one) for one in made] == sorted(ids.text("run", one) for one in made)
+    assert {(one.version, one.variant) for one in made} == {(7, "specified in RFC 4122")}
+    assert all(one.int >> 80 >= now for one, now in zip(made, milliseconds, strict=True))
+
+
+def test_ids_ascend_when_a_millisecond_has_no_room_left() -> None:
+    minter = ids.Minter()
+    first = minter.mint(5)
+    minter._random = 2**ids.RANDOM_BITS - 1
+    later = minter.mint(5)
+    assert first < later
+    assert later.int >> 80 == 6

@@ -19,6 +19,8 @@ from workers.statements import statement
 log = structlog.get_logger()
 
 SWEEP_SECONDS = 10.0
+CLOCKS_SECONDS = 60.0
+"""How far the clock of an engine on another machine may be ahead."""
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
@@ -55,7 +57,8 @@ class Reaper:
         now = self.house.clock.now().timestamp()
         removed: list[SandboxInfo] = []
         for one in sandboxes:
-            young = now - one.created_at < 2 * settings.beat_seconds
+            # Not so when it was made in the future: the clock was set back since.
+            young = -CLOCKS_SECONDS < now - one.created_at < 2 * settings.beat_seconds
             if one.labels.execution in running or young:
                 continue
             log.warning("removing a sandbox that no lease owns", sandbox=one.id[:12], execution=one.labels.execution)

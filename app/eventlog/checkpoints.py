@@ -126,7 +126,8 @@ async def _seal_segment(connection: Connection, signer: Signer, clock: Clock, up
             return False
         now = clock.now()
         begun = last["signed_at"] if last else rows[0]["recorded_at"]
-        due = at_once or (now - begun).total_seconds() >= SEGMENT_SECONDS
+        # Also when the last one is of the future: the clock was set back since.
+        due = at_once or not 0 <= (now - begun).total_seconds() < SEGMENT_SECONDS
         if len(rows) < SEGMENT_EVENTS and not due:
             return False
         leaves = [leaf(row["position"], row["hash"]) for row in rows]

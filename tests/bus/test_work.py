@@ -16,6 +16,7 @@ from app.bus import topology
 from app.bus.connection import Bus
 from app.bus.statements import statement
 from app.bus.work import Due, Work, due, due_timers
+from app.clock import SYSTEM
 from app.domain import events as known_events
 from app.domain.registry import catalogue
 from app.eventlog.append import Appender
@@ -86,6 +87,14 @@ async def test_without_any_message_the_oldest_row_is_found(database: str, pool: 
         assert (found.work_id, work.polled, work.hinted) == ("trl_1", 1, 0)
 
 
+async def test_what_was_due_before_the_clock_was_set_back_an_hour_is_still_due(database: str, pool: Pool) -> None:
+    then = SYSTEM.now() + datetime.timedelta(hours=1)
+    async with opened(database) as connection:
+        await write(connection, unit("x", work=(NewWork("trl_1", "trial", due_at=then),)))
+        assert [row.work_id for row in await due(pool, "trial", 10)] == ["trl_1"]
+        assert len(await pool.fetch(statement("read_hinted"), "trial", ["trl_1"])) == 1
+
+
 async def test_what_waited_while_nobody_worked_is_found_at_once_in_order(database: str, pool: Pool, bus: Bus) -> None:
     async with opened(database) as connection:
         await write(connection, admitted("trl_1"))
@@ -93,7 +102,7 @@ async def test_what_waited_while_nobody_worked_is_found_at_once_in_order(databas
         await write(connection, admitted("trl_3"))
         await write(
             connection,
-            unit("x", work=(NewWork("trl_later", "trial", due_at=datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)),)),
+            unit("x", work=(NewWork("trl_later", "trial", due_at=SYSTEM.now() + datetime.timedelta(minutes=1)),)),
         )
         await write(connection, unit("y", work=(NewWork("trl_waits", "trial"),)))
         await write(connection, unit("z", work=(NewWork("bld_1", "build", due_at=PAST),)))

@@ -53,6 +53,17 @@ def opened_checkpoints(sealed: list[Sealed], key: SigningKey) -> list[Checkpoint
     return [verify(one.envelope, {key.key_id: key.public}) for one in sealed]
 
 
+async def test_a_clock_that_was_set_back_an_hour_holds_up_no_checkpoint(database: str, key: SigningKey) -> None:
+    clock = SetClock()
+    async with opened(database) as connection:
+        await write(connection, unit("a"))
+        [first] = await maybe_checkpoint(connection, key, clock, at_once=True)
+        await mark_stored(connection, first.number, clock)
+        clock.wait(-3600)
+        await write(connection, unit("b"))
+        assert len(await maybe_checkpoint(connection, key, clock)) == 1
+
+
 async def test_a_checkpoint_is_due_after_a_minute_or_when_asked(database: str, key: SigningKey) -> None:
     clock = SetClock()
     async with opened(database) as connection:

@@ -7,6 +7,7 @@ import pytest
 
 from app import ids
 from app.boot import House, open_house
+from app.clock import SystemClock
 from app.domain import trial
 from app.settings import Settings
 from tests.conformance.runtimes import IMAGE
@@ -61,6 +62,13 @@ class Later:
         return self._clock.monotonic()
 
 
+class Earlier(SystemClock):
+    """One that was set back an hour."""
+
+    def now(self) -> rig.datetime.datetime:
+        return super().now() - rig.datetime.timedelta(hours=1)
+
+
 @pytest.fixture
 async def reaper(house: House, settings: Settings, runtime: DockerRuntime) -> AsyncIterator[Reaper]:
     async with open_house(settings, clock=Later(house)) as later:
@@ -112,6 +120,15 @@ async def test_a_sandbox_that_was_just_made_is_left_alone(house: House, runtime:
     patient = Reaper(rig.msgspec.structs.replace(house, settings=settings), runtime)
     assert await patient.reap() == []
     assert await sandboxes(house, runtime) == {execution_id}
+
+
+async def test_a_sandbox_of_before_the_clock_was_set_back_an_hour_is_not_young(
+    house: House, runtime: DockerRuntime, start: Start
+) -> None:
+    execution_id = ids.new("execution")
+    await start(ids.new("trial"), execution_id)
+    earlier = Reaper(rig.msgspec.structs.replace(house, clock=Earlier()), runtime)
+    assert [one.labels.execution for one in await earlier.reap()] == [execution_id]
 
 
 async def test_another_installations_sandboxes_are_not_ours(
