@@ -34,6 +34,7 @@ from app.domain.events import (
 )
 from app.domain.refusal import Refused
 from app.domain.registry import Meta, decode
+from app.domain.run import Roster
 from app.eventlog.append import append_direct, ring
 from app.eventlog.connect import Connection
 from app.eventlog.deciding import Contended
@@ -53,7 +54,7 @@ NAME = "foreman"
 TICK_SECONDS = 5.0
 REJECTED_SECONDS = 0.05
 CANCEL_TRIES, CANCELS_AT_ONCE = 8, 64
-ROSTER = msgspec.json.Decoder(run.Roster)
+ROSTER = msgspec.json.Decoder(Roster)
 FOLLOWED = frozenset(
     kind.type for kind in (RunRequested, RunCancelRequested, TrialAdopted, TrialScored, TrialErrored, TrialCancelled)
 )
@@ -69,6 +70,8 @@ class Foreman:
         self.house = house
         self.bell = Bell()
         self.follower = Follower(house, NAME, self.fold, done=self.bell.ring)
+        self._roster = ("", Roster(()))
+        """The one read last, by its digest: a large run is expanded in many steps, each of which needs a few of its members."""
 
     async def run(self, stop: asyncio.Event) -> None:
         await together(
@@ -185,10 +188,7 @@ class Foreman:
                 if state is None or state.status is not run.Status.REQUESTED:
                     await connection.execute(statement("cancel_run"), row["id"])
                     return True
-                encoded = await connection.fetchval(
-                    statement("read_roster"), bytes.fromhex(state.roster.removeprefix("sha256:"))
-                )
-                members = ROSTER.decode(encoded).members
+                members = (await self._roster_of(connection, state.roster)).members
                 count = max(1, policy.EXPANSION_UNITS // (state.trials + 1))
                 first = row["expanded"] + 1
                 ordinals = range(first, min(state.evaluations, row["expanded"] + count) + 1)
@@ -206,6 +206,12 @@ class Foreman:
                 await self._append(connection, units, made_already=True)
             await ring(connection)
         return True
+
+    async def _roster_of(self, connection: Connection, digest: str) -> Roster:
+        if self._roster[0] != digest:
+            encoded = await connection.fetchval(statement("read_roster"), bytes.fromhex(digest.removeprefix("sha256:")))
+            self._roster = (digest, ROSTER.decode(encoded))
+        return self._roster[1]
 
     async def cancel_trials(self) -> bool:
         """Tell every open trial of one cancelled run. Telling one twice changes nothing."""
