@@ -280,7 +280,7 @@ class Attempt:
 
     async def _record(self, seen: TrialObservation, judged: verdict.Verdict, logbook: Logbook, *, pinned: bool) -> None:
         """Store what the execution left, result.json last; then say how it ended."""
-        message = None if judged.message is None else self.secrets.mask_text(judged.message)
+        message = None if judged.message is None else self.secrets.mask_text(judged.message)[: verdict.MESSAGE_LIMIT]
         valid = verdict.validity(seen, executions=self.state.executions, pinned=pinned)
         timings = {
             timing.phase: round((timing.finished_at - timing.started_at) * 1000)
