@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.dispatcher.rig import AGENTS, Told, probe, trial, trial_spec
-from workers.dispatcher.harness import config
+from workers.dispatcher.harness import config, locate
 from workers.dispatcher.harness import trial as trials
 from workers.dispatcher.harness.model import AgentSpec, TrialObservation, TrialSpec
 from workers.dispatcher.harness.observe import ResultInvalid
@@ -161,3 +162,13 @@ def test_a_result_is_read_from_a_file_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(ResultInvalid, match="pipe is no file"):
         trials._read(tmp_path / "pipe", 100)
     assert trials._read(secret, 100) == b"{}"
+
+
+def test_a_temporary_folder_does_not_hide_the_harness_or_the_trial(harness: Path) -> None:
+    """Whoever cloned into /tmp has both there: a bind over it would take the modules away that a child imports later."""
+    script = (
+        "import json, sys; from seatrial_harness import confine; print(json.dumps(confine.replaceable(*sys.argv[1:])))"
+    )
+    command = [str(locate.ensure(harness).python), "-I", "-c", script, "/tmp/clone/.venv", "/dev/shm/trial"]
+    said = subprocess.run(command, check=True, capture_output=True)
+    assert json.loads(said.stdout) == ["/var/tmp"]

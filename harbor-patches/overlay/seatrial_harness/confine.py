@@ -26,6 +26,8 @@ SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 ELSEWHERE = ("/etc/resolv.conf", "/etc/hosts", "/etc/localtime", "/etc/nsswitch.conf")
 """Files that may be links out of /etc, and that a child needs in order to call a model."""
+OURSELVES = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)))
+"""This environment and the Python that it was made of."""
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 BASE = "/sys"
 """Where the new root is put together: a folder that every machine has, and that no trial has files in."""
@@ -43,7 +45,7 @@ def prepare() -> None:
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
     _mount("seatrial", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=0755")
     shown: list[str] = []
-    for path in (*SYSTEM, sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))):
+    for path in (*SYSTEM, *OURSELVES):
         _show(path, shown)
     for path in ELSEWHERE:
         if os.path.exists(real := os.path.realpath(path)):
@@ -71,13 +73,17 @@ def enter(user: int, *, own: Iterable[str], folder: str, readable: Iterable[str]
     readable = tuple(readable)
     os.umask(0o066)  # nobody lists the folders on the way, whose names are other trials'
     os.unshare(os.CLONE_NEWNS)
-    for path in TEMPORARY:
-        if not any(shown.startswith(f"{path}/") for shown in (folder, *readable)):
-            _mount(temporary, BASE + path, None, MS_BIND)
+    for path in replaceable(folder, *readable, *OURSELVES):
+        _mount(temporary, BASE + path, None, MS_BIND)
     _bind(folder, writable=True)
     for path in readable:
         _bind(path, writable=False)
     _become(user)
+
+
+def replaceable(*shown: str) -> list[str]:
+    """The folders of TEMPORARY that a child can have as its own, because nothing that it must see lies below them."""
+    return [path for path in TEMPORARY if not any(one.startswith(f"{path}/") for one in shown)]
 
 
 def forget(folder: str) -> None:
