@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,20 @@ class System:
         *,
         own_engine: OwnEngine | None = None,
         program: str = "app.local",
+        variables: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         """`folder`: an existing one, which every account may walk through. `settings`: of app/settings.py.
 
-        `own_engine`: the one at `docker_host`, when it may be killed. `program`: the module that is run with `up`.
+        `own_engine`: the one at `docker_host`, when it may be killed. `program`: the module that is run with `up`;
+        `variables`: of its environment.
         """
         self.home = folder / "home"
         self.log = folder / "up.log"
         self.engine = Engine(docker_host)
         self.own_engine = own_engine
         self.program = program
+        self.variables = dict(variables or {})
         values = {
             "home": self.home,
             "http_port": 0,
@@ -93,7 +96,7 @@ class System:
             [sys.executable, "-P", "-m", self.program, "up"],
             log=self.log,
             death_signal=signal.SIGKILL,
-            environment={**environment, **self.settings, "PYTHONPATH": str(ROOT)},
+            environment={**environment, **self.settings, **self.variables, "PYTHONPATH": str(ROOT)},
         )
         deadline = time.monotonic() + READY_SECONDS
         while not ((found := state.load(self.home)) and found.ready):
