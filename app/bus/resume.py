@@ -22,8 +22,9 @@ from app.eventlog.read import read_positions
 
 class RestoreNeeded(Exception):
     """JetStream ends with an event that the log does not have: the database was restored from a backup, or this NATS
-    belongs to another installation. Nothing is published until an operator decides. If the database was restored, run
-    `seatrial admin restore`; otherwise correct SEATRIAL_NATS_URL."""
+    belongs to another installation. Nothing is published until an operator decides. If the database was restored, stop every
+    process and run `seatrial admin restore` (on one machine: `seatrial down`, then `seatrial up --restored`); otherwise
+    correct SEATRIAL_NATS_URL."""
 
     code = "restore_needed"
 
@@ -115,10 +116,8 @@ class Resumption(msgspec.Struct, frozen=True):
 
 async def resume(connection: Connection, js: JetStreamContext) -> Resumption:
     """Hold the stream against the log. Raises RestoreNeeded."""
-    end = await stream_end(js)
-    row = await relay_row(connection)
-    found = await read_positions(connection, [end.last.position]) if end.last is not None else []
-    match decide(end, (found[0].event_id, found[0].hash) if found else None, row):
+    end, decided = await _decided(connection, js)
+    match decided:
         case After(position):
             pass
         case Window():
@@ -129,6 +128,18 @@ async def resume(connection: Connection, js: JetStreamContext) -> Resumption:
         previous=await connection.fetchval(statement("read_last_before"), position),
         sequence=end.sequence,
     )
+
+
+async def check(connection: Connection, js: JetStreamContext) -> None:
+    """Raises RestoreNeeded when the relay could not go on."""
+    await _decided(connection, js)
+
+
+async def _decided(connection: Connection, js: JetStreamContext) -> tuple[StreamEnd, After | Window]:
+    end = await stream_end(js)
+    row = await relay_row(connection)
+    found = await read_positions(connection, [end.last.position]) if end.last is not None else []
+    return end, decide(end, (found[0].event_id, found[0].hash) if found else None, row)
 
 
 async def window_start(connection: Connection, seconds: float) -> int:

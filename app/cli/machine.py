@@ -9,10 +9,12 @@ from app.settings import Settings
 
 @click.command()
 @click.option("--detach", "-d", is_flag=True, help="Return when the server is ready.")
+@click.option("--restored", is_flag=True, help="The database was restored from a backup: begin a new life of its log.")
 @click.option("--report", type=int, hidden=True)
-def up(detach: bool, report: int | None) -> None:
+def up(detach: bool, restored: bool, report: int | None) -> None:
     """Start Seatrial on this machine: databases, bus, API and workers. Exit 0 when it runs, or ran already."""
-    arguments = ["up", *(["--detach"] if detach else []), *(["--report", str(report)] if report is not None else [])]
+    arguments = ["up", *(["--detach"] if detach else []), *(["--restored"] if restored else [])]
+    arguments += ["--report", str(report)] if report is not None else []
     sys.exit(_local(arguments))
 
 

@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("up", help="start all processes of this machine")
     starting.add_argument("--detach", action="store_true", help="return when the server is ready")
+    starting.add_argument("--restored", action="store_true", help="the database was restored from a backup")
     starting.add_argument("--report", type=int, metavar="FD", help=argparse.SUPPRESS)
     commands.add_parser("down", help="stop them")
     asking = commands.add_parser("status", help="say what runs")
@@ -34,9 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
             case "status":
                 return _status(values, as_json=asked.json)
             case _ if asked.detach:
-                up_detached(values, report, ask=_ask())
+                up_detached(values, report, ask=_ask(), restored=asked.restored)
             case _:
-                return _up(values, asked.report)
+                return _up(values, asked.report, restored=asked.restored)
     except AlreadyRunning as error:  # what was asked for is so
         print(error)
     except (LocalError, settings.SettingsInvalid) as error:
@@ -45,10 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _up(values: settings.Settings, descriptor: int | None) -> int:
+def _up(values: settings.Settings, descriptor: int | None, *, restored: bool) -> int:
     report = Report(to_terminal) if descriptor is None else Report(to_terminal, report_to(descriptor))
     try:
-        up(values, report, ask=_ask(), detached=descriptor is not None)
+        up(values, report, ask=_ask(), detached=descriptor is not None, restored=restored)
     except LocalError as error:
         report.end(str(error))
         raise

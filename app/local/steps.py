@@ -18,6 +18,8 @@ import nats.errors
 from app.access.bootstrap import RowMade, ensure_local_key
 from app.access.rows import OneConnection
 from app.bus import topology
+from app.bus.restore import check_in_step, restore
+from app.bus.resume import RestoreNeeded
 from app.domain.registry import Meta
 from app.eventlog.append import append_direct
 from app.eventlog.connect import LOST, connect
@@ -105,7 +107,9 @@ def start_nats(
         return server.url
 
 
-def prepare_schema(database_url: str, nats_url: str, home: Path, report: Report) -> None:
+def prepare_schema(database_url: str, nats_url: str, home: Path, report: Report, *, restored: bool = False) -> None:
+    """The schema, the first key, the streams. `restored`: the database was, so that its log begins a new life here, before
+    anything else writes to it."""
     write_urls(home, {"database-url": database_url, "nats-url": nats_url, "nats-relay-url": nats_url})
     with report.step("schema") as step:
         try:
@@ -132,6 +136,26 @@ def prepare_schema(database_url: str, nats_url: str, home: Path, report: Report)
         except (OSError, nats.errors.Error) as error:
             raise LocalError(f"NATS does not answer ({type(error).__name__}); check SEATRIAL_NATS_URL.") from error
         step.detail = f"{len(made)} made or changed" if made else "up to date"
+    _agree(database_url, nats_url, report, restored=restored)
+
+
+def _agree(database_url: str, nats_url: str, report: Report, *, restored: bool) -> None:
+    """No process may write to a log that is behind what it has told: positions would be given twice."""
+    try:
+        if restored:
+            with report.step("log") as step:
+                step.detail = (
+                    f"a new life from position {asyncio.run(restore(database_url, nats_url)).first_position} on"
+                )
+        else:
+            asyncio.run(check_in_step(database_url, nats_url))
+    except RestoreNeeded as error:
+        raise LocalError(
+            "The bus has told of events that the database does not have. If the database was restored from a backup, run "
+            "`seatrial up --restored`; otherwise correct SEATRIAL_NATS_URL."
+        ) from error
+    except (*LOST, asyncpg.PostgresError, nats.errors.Error) as error:
+        raise LocalError(f"The log and the bus could not be compared ({type(error).__name__}); try again.") from error
 
 
 async def _first_key(database_url: str, path: Path) -> None:

@@ -39,10 +39,12 @@ from app.settings import PREFIX, Settings
 READY_SECONDS = 90.0
 
 
-def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: bool = False) -> None:
+def up(
+    settings: Settings, report: Report, *, ask: Ask | None = None, detached: bool = False, restored: bool = False
+) -> None:
     """Start everything, supervise until SIGTERM or SIGINT, stop everything. From the main thread.
 
-    `detached` only changes what is said: nobody can press Ctrl-C.
+    `detached` only changes what is said: nobody can press Ctrl-C. `restored`: the database was restored from a backup.
 
     Raises LocalError (or a KeyboardInterrupt during the start), with nothing left running.
     """
@@ -62,7 +64,7 @@ def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: 
         ringing.check()
         nats_url = start_nats(settings, home, servers, stack, report)
         ringing.check()
-        prepare_schema(database_url, nats_url, home, report)
+        prepare_schema(database_url, nats_url, home, report, restored=restored)
         ringing.check()
         with report.step("engine") as step:
             found = engine.ensure(settings, progress=step.progress, ask=ask)
@@ -128,7 +130,7 @@ def up(settings: Settings, report: Report, *, ask: Ask | None = None, detached: 
             report.say("stopped")
 
 
-def up_detached(settings: Settings, report: Report, *, ask: Ask | None = None) -> None:
+def up_detached(settings: Settings, report: Report, *, ask: Ask | None = None, restored: bool = False) -> None:
     """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says, and
     AlreadyRunning (that one may still be starting: `state.await_ready`).
 
@@ -146,7 +148,16 @@ def up_detached(settings: Settings, report: Report, *, ask: Ask | None = None) -
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "app.local", "up", "--report", str(writing)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "app.local",
+                "up",
+                "--report",
+                str(writing),
+                *(["--restored"] if restored else []),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.admin.restore import NOT_RESTORED, RESTORED, StreamUnknown, restore, run_restore
+from app.admin.restore import NOT_RESTORED, RESTORED, run_restore
 from app.bus import cursor
 from app.bus.envelope import decode
+from app.bus.restore import StreamUnknown, restore
 from app.domain.events import LogRestored
 from app.domain.registry import decode as decode_event
 from app.eventlog.append import Appender
@@ -80,7 +81,7 @@ async def test_a_log_that_is_ahead_of_the_stream_first_gets_its_rest_out(databas
 async def test_without_nats_the_operator_must_know_how_far_it_went(
     database: str, own_nats: Nats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.admin.restore.NATS_SECONDS", 0.3)
+    monkeypatch.setattr("app.bus.restore.NATS_SECONDS", 0.3)
     await write(database, 3)
     own_nats.stop()
     with pytest.raises(StreamUnknown, match="--past"):

@@ -28,7 +28,7 @@ from app.domain.failures import CODES, Fault
 from tests.journeys import no_op
 from tests.journeys.history import History
 from tests.journeys.holds import everything_holds
-from tests.journeys.losses import Backup, begin_new_life, bus_store
+from tests.journeys.losses import Backup, bus_store
 from tests.journeys.own_engine import OwnEngine
 from tests.journeys.packs import write_pack
 from tests.journeys.system import ENGINE, GROUPS, HARNESS, LEASE_SECONDS, ROOT, SERVERS, NotThere, System, is_alive
@@ -200,10 +200,10 @@ class Chaos:
             self.system.own_engine.kill(containers=True)
         self.kills[MACHINE] += 1
 
-    async def _start_again(self) -> None:
+    async def _start_again(self, *, restored: bool = False) -> None:
         if self.system.own_engine is not None:
             self.system.own_engine.start(keep_containers=False)
-        await self.system.start()
+        await self.system.start(restored=restored)
 
     # ------------------------------------------------------------ losses
 
@@ -248,8 +248,7 @@ class Chaos:
         await self._die()
         lost = await self.backup.put_back()
         self.forgotten |= lost
-        await begin_new_life(self.system.home)
-        await self._start_again()
+        await self._start_again(restored=True)
         self.system.api.position = ""
         known = {one["id"] async for one in self.system.api.pages("/v1/runs")}
         gone = set(self.runs) - known

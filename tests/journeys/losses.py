@@ -1,16 +1,13 @@
 """What a disk can lose of a system: the bus's store, and the database's folder set back to a backup."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import asyncpg
 
-from app.admin.restore import restore
 from app.eventlog.read import read_between
-from app.local.nats import Nats
 from app.local.postgres import Postgres
-from tests.journeys.system import ROOT, System
+from tests.journeys.system import System
 
 MANY = 1_000_000
 
@@ -54,38 +51,3 @@ async def _ids(folder: Path) -> frozenset[str]:
             await connection.close()
     finally:
         server.stop()
-
-
-async def begin_new_life(home: Path) -> None:
-    """What the operator of a restored database does before anything else writes: `seatrial admin restore`, with nothing but
-    the two servers running."""
-    postgres, bus = Postgres(home / "postgres"), Nats(home / "nats")
-    postgres.start()
-    try:
-        bus.start()
-        try:
-            await restore(postgres.url, bus.url)
-        finally:
-            bus.stop()
-    finally:
-        postgres.stop()
-
-
-async def refused(system: System) -> bool:
-    connection = await system.connect()
-    try:
-        return await connection.fetchval("select refusal from eventlog.relay") == "restore_needed"
-    finally:
-        await connection.close()
-
-
-def admin_restore(system: System) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "app", "admin", "restore"],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "SEATRIAL_HOME": str(system.home)},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )

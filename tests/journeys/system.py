@@ -89,11 +89,11 @@ class System:
         finally:
             await self.stop()
 
-    async def start(self) -> None:
-        """From the thread that lasts: the supervisor dies with it."""
+    async def start(self, *, restored: bool = False) -> None:
+        """From the thread that lasts: the supervisor dies with it. `restored`: say that the database was."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SEATRIAL_")}
         self._popen = child.spawn(
-            [sys.executable, "-P", "-m", self.program, "up"],
+            [sys.executable, "-P", "-m", self.program, "up", *(["--restored"] if restored else [])],
             log=self.log,
             death_signal=signal.SIGKILL,
             environment={**environment, **self.settings, **self.variables, "PYTHONPATH": str(ROOT)},

@@ -1,14 +1,13 @@
 """The database comes back from a backup that is older than what the bus has told: nothing goes on until an operator says so."""
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.journeys.holds import eventually, everything_holds
-from tests.journeys.losses import Backup, admin_restore, refused
+from tests.journeys.holds import everything_holds
+from tests.journeys.losses import Backup
 from tests.journeys.packs import write_pack
 from tests.journeys.system import System
 
@@ -37,13 +36,9 @@ async def test_a_restored_database_begins_a_new_life_of_the_log(own: System, tmp
     position = own.api.position
     await own.end()
     forgotten = await backup.put_back()
-    await own.start()
-
-    await eventually(lambda: refused(own), 60, "the relay says that it must be told")
-    done = await asyncio.to_thread(admin_restore, own)
-    assert done.returncode == 0, done.stderr
-    await own.end()
-    await own.start()
+    with pytest.raises(AssertionError, match=r"(?s)did not start.*seatrial up --restored"):
+        await own.start()
+    await own.start(restored=True)
     assert [one["id"] async for one in own.api.pages("/v1/runs")] == [kept["id"]]
     again = await own.api.completed(await own.api.start(["quick"]))
     assert (again["number"], lost["number"]) == (2, 2), "the number that the lost run had is free again"
