@@ -21,7 +21,7 @@ def test_a_seed_tells_the_whole_schedule(options: dict[str, bool]) -> None:
     assert first(7) != first(8)
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1149])  # a short one with a freeze and a bus that forgets its end
 async def test_everything_holds_after_random_kills(system: System, tmp_path: Path, seed: int) -> None:
     chaos = Chaos(system, await tasks_of(system, tmp_path), say, tmp_path / "scratch")
     outcome = await chaos.run(seed, trials=10, kills=10)
