@@ -62,8 +62,9 @@ def run(
             raise click.ClickException(packs.missing(one))
     client = connect(start=True, quiet=json_)
     status = show.Status(quiet=json_)
-    if folders:  # an agent that cannot be is told before packs are built for it
-        client.post("/v1/runs/check-agent", {"agent": asked["agent"]})
+    # an agent that cannot be, or that cannot work, is told before packs are built for it
+    if (warning := client.post("/v1/runs/check-agent", {"agent": asked["agent"]})["warning"]) is not None:
+        click.echo(f"Warning: {warning}", err=True)
     asked["tasks"] = [*_built(client, folders, status, quiet=json_), *named]
     started = time.monotonic()
     try:

@@ -10,7 +10,7 @@ import msgspec
 
 from app import ids
 from app.access.roles import Permission
-from app.commands import agents, model_access
+from app.commands import agents
 from app.commands.caller import Caller, Done, Means, needs
 from app.commands.handle import (
     ACQUIRE_SECONDS,
@@ -29,7 +29,7 @@ from app.commands.handle import (
     written,
 )
 from app.commands.members import Wanted, members_of
-from app.commands.refusals import CommandRefused, Kind, invalid, of_domain
+from app.commands.refusals import CommandRefused, Kind, of_domain
 from app.commands.statements import statement
 from app.domain import run
 from app.domain.agents import Agent
@@ -90,11 +90,8 @@ async def start(means: Means, caller: Caller, what: Start) -> Done[RunNow]:
 
 @needs(Permission.RUNS_READ)
 async def choose_agent(means: Means, caller: Caller, wanted: Agent | str) -> agents.Chosen:
-    """The agent that a run would have. Raises CommandRefused when there is no such agent, or it certainly cannot work."""
-    chosen = await agents.choose(means, caller, wanted)
-    if (refused := model_access.check(chosen.agent)) is not None:
-        raise invalid("/agent", refused.code, refused.detail) if isinstance(wanted, str) else refused
-    return chosen
+    """The agent that a run would have. Raises CommandRefused when there is no such agent."""
+    return await agents.choose(means, caller, wanted)
 
 
 @needs(Permission.RUNS_WRITE)

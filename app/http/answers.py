@@ -270,6 +270,8 @@ class CheckedAgent(msgspec.Struct, frozen=True, kw_only=True):
     agent_digest: str
     agent_id: str | None
     """Of the stored agent that was named."""
+    warning: str | None
+    """Why its trials will all end in one failure, if that is certain. A run of it is accepted all the same."""
 
 
 class Agents(Listed[StoredAgent], frozen=True, kw_only=True):

@@ -79,11 +79,28 @@ async def test_a_pack_that_is_pushed_without_waiting_is_told_as_it_is(seatrial: 
 
 async def test_an_agent_that_cannot_be_is_told_before_anything_is_built(seatrial: Shell, team: Team) -> None:
     make_pack(seatrial.folder / "mine")
-    for agent, words in (("orcle", "did you mean oracle?"), ("claude-code", "claude-code needs a key")):
-        done = await seatrial("run", "mine", "-a", agent)
-        assert (done.code, done.out) == (1, "")
-        assert words in done.err
+    done = await seatrial("run", "mine", "-a", "orcle")
+    assert (done.code, done.out) == (1, "")
+    assert "did you mean oracle?" in done.err
     assert (await seatrial("tasks", "list", "--json")).lines == []
+
+
+async def test_an_agent_that_lacks_its_key_is_warned_of_before_anything_is_built_and_its_run_accepted(
+    seatrial: Shell, team: Team
+) -> None:
+    make_pack(seatrial.folder / "mine")
+    (seatrial.folder / "mine" / "link").symlink_to("/etc/passwd")  # so that it cannot be packed
+    refused = await seatrial("run", "mine", "-a", "claude-code", "-m", "anthropic/claude")
+    assert refused.code == 1
+    await ready_task(team)
+    started = await seatrial("run", "hello", "-a", "claude-code", "-m", "anthropic/claude", "-d", "--json")
+    for done in (refused, started):
+        assert done.err.startswith(
+            "Warning: claude-code needs a key for its model, and this version cannot give it one"
+        )
+        assert "Its trials will end as agent.key_missing" in done.err
+    assert (started.code, started.json["agent"]["name"]) == (0, "claude-code")
+    assert "Warning" not in (await seatrial("run", "hello", "-d")).err
 
 
 async def test_a_wrong_name_says_what_it_may_have_meant(seatrial: Shell, team: Team) -> None:

@@ -104,7 +104,20 @@ async def test_an_unknown_name_is_refused_where_it_stands(team: Team, other_team
         ("stedy", "/agent", "unknown_agent"),
         ("careful", "/agent", "unknown_agent"),
         ({"name": "steady"}, "/agent/name", "agent_is_stored"),
-        ("claude-code", "/agent", "agent_needs_key"),
     ):
         refused = await team.api.post("/v1/runs", json={"tasks": ["hello"], "agent": agent})
         assert problem(refused, 422, code)["errors"][0]["pointer"] == pointer
+
+
+async def test_an_agent_that_lacks_its_key_is_accepted_by_name_with_a_warning(team: Team) -> None:
+    await ready_task(team)
+    agent = {"name": "claude-code", "model": "anthropic/claude"}
+    stored = (await team.api.post("/v1/agents", json={"name": "bare", "agent": agent})).json()
+    for wanted, agent_id in (("claude-code", None), (agent, None), ("bare", stored["id"])):
+        checked = await team.api.post("/v1/runs/check-agent", json={"agent": wanted})
+        assert (checked.status_code, checked.json()["agent_id"]) == (200, agent_id)
+        assert "Its trials will end as agent.key_missing" in checked.json()["warning"]
+        started = await start_run(team, agent=wanted)
+        assert (started.status_code, started.json()["agent"]["name"]) == (202, "claude-code")
+    checked = await team.api.post("/v1/runs/check-agent", json={"agent": "oracle"})
+    assert checked.json()["warning"] is None

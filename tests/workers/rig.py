@@ -93,6 +93,7 @@ async def make_ready(house: House, team: str, image: Image = IMAGE) -> str:
 async def start_run(
     house: House, team: str, evaluations: int = 1, trials: int = 1, *, image: Image = IMAGE, revision_id: str = "",
     priority: int = 0, deadline: datetime.datetime | None = None, agent_id: str | None = None,
+    agent: Agent = ORACLE,
 ) -> str:  # fmt: skip
     """A run of as many evaluations, all of one ready revision."""
     run_id, revision_id = ids.new("run"), revision_id or await make_ready(house, team, image)
@@ -104,7 +105,7 @@ async def start_run(
         bytes.fromhex(digest.removeprefix("sha256:")), encoded,
     )  # fmt: skip
     request = run.Request(
-        number=1, agent=ORACLE, trials=trials, roster=digest, evaluations=evaluations, priority=priority,
+        number=1, agent=agent, trials=trials, roster=digest, evaluations=evaluations, priority=priority,
         deadline_seconds=60 if deadline else None, agent_id=agent_id,
     )  # fmt: skip
     drafts = run.decide(None, request)

@@ -15,6 +15,7 @@ from app.boot import House
 from app.bus.leases import Lost
 from app.bus.work import Due, due
 from app.domain import revision, trial
+from app.domain.agents import Agent
 from app.domain.events import ExecutionFailed, Image, PhaseEntered, TrialCancelled, TrialErrored, TrialScored
 from app.domain.execution import FILES, LOG, RESULT, ExecutionRecord
 from app.objects import keys
@@ -66,7 +67,7 @@ Admitted = Callable[..., Awaitable[Due]]
 def admitted(house: House, runtime: DockerRuntime, tmp_path: Path) -> Admitted:
     """An admitted trial of a pack, as the scheduler leaves it; `files` are changed in the pack."""
 
-    async def admit(pack: str = "hello", **files: str) -> Due:
+    async def admit(pack: str = "hello", *, agent: Agent = rig.ORACLE, **files: str) -> Due:
         folder = tmp_path / "source"
         for path in (PACKS / pack).rglob("*"):
             if path.is_file():
@@ -85,7 +86,7 @@ def admitted(house: House, runtime: DockerRuntime, tmp_path: Path) -> Admitted:
         revision_id = await rig.upload(house, team, stored.key, scan(tmp_path / "pack.tar.zst").digest)
         await rig.do(house, REVISION, revision_id, team, revision.StartBuild(worker="wrk_a", epoch=1))
         await rig.do(house, REVISION, revision_id, team, revision.FinishBuild(image=image, build_ms=5))
-        run_id = await rig.start_run(house, team, image=image, revision_id=revision_id)
+        run_id = await rig.start_run(house, team, image=image, revision_id=revision_id, agent=agent)
         await rig.settle(Foreman(house))
         [trial_id] = rig.trials_of(run_id)
         now = rig.NewWork(id=trial_id, kind="trial", due_at=house.clock.now())
@@ -228,6 +229,21 @@ async def test_a_pack_that_needs_what_the_run_does_not_give_is_the_callers_failu
     errored = await last(house, one.work_id)
     assert isinstance(errored, TrialErrored)
     assert (errored.failure.code, errored.failure.fault) == ("run.variable_missing", "caller")
+
+
+async def test_an_agent_that_lacks_its_key_ends_before_a_sandbox_is_made(
+    house: House, dispatcher: Dispatcher, admitted: Admitted
+) -> None:
+    one = await admitted(agent=Agent(name="claude-code", model="anthropic/claude"))
+    await dispatcher.handle(one)
+    assert await rig.types_of(house, one.work_id) == [
+        "trial.queued", "trial.admitted", "trial.started", "trial.errored",
+    ]  # fmt: skip
+    errored = await last(house, one.work_id)
+    assert isinstance(errored, TrialErrored)
+    found = errored.failure
+    assert (found.code, found.fault, found.retry, found.scored) == ("agent.key_missing", "caller", "never", False)
+    assert await keeping.find(house.objects, str(errored.execution_id)) is None
 
 
 async def test_a_failure_of_the_verifier_is_no_score(house: House, dispatcher: Dispatcher, admitted: Admitted) -> None:

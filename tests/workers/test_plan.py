@@ -10,6 +10,7 @@ from app import ids
 from app.domain import trial
 from app.domain.agents import Agent
 from app.domain.events import EvaluationCreated, Image
+from app.domain.failures import Fault, Retry
 from app.domain.pack import Pack
 from app.domain.pack_parse import parse
 from tests.workers import rig
@@ -102,3 +103,16 @@ def test_a_pack_without_a_solution_is_told_before_the_oracle_runs() -> None:
     assert raised.value.failure.code == "pack.no_solution"
     planned(pack(""), files=FILES | {"solution/solve.sh"})
     planned(pack(""), Agent(name="nop"), files=FILES - {"solution/solve.sh"})
+
+
+def test_an_agent_that_lacks_its_key_is_told_before_anything_else() -> None:
+    wanting = pack('[environment.env]\nTOKEN = "${TOKEN}"\n')
+    with pytest.raises(plan.Unplannable, match="claude-code needs a key") as raised:
+        planned(wanting, Agent(name="claude-code", model="anthropic/claude"))
+    found = raised.value.failure
+    assert (found.code, found.fault, found.retry, found.scored) == (
+        "agent.key_missing", Fault.CALLER, Retry.NEVER, False,
+    )  # fmt: skip
+    served = Agent(name="claude-code", settings={"base_url": "http://models.example/v1"})
+    assert planned(pack(""), served).agent.name == "claude-code"
+    assert planned(pack(""), Agent(name="mine:Agent")).agent.import_path == "mine:Agent"

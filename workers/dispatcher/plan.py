@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from app import ids
+from app.domain import model_access
 from app.domain.agents import Agent
 from app.domain.events import EvaluationCreated
 from app.domain.failures import Failure, failure
@@ -47,6 +48,7 @@ def plan(
     pack: Pack, created: EvaluationCreated, trial: Trial, place: Place, files: frozenset[str] | None = None
 ) -> TrialSpec:
     """`files`: the pack's, when they are known; then a pack without a solution is told before it runs. Raises Unplannable."""
+    _check_key(created.agent)
     _check_variables(pack)
     if files is not None and created.agent.name == ORACLE:
         _check_solution(pack, files)
@@ -119,6 +121,12 @@ def scratch_name(execution_id: str) -> str:
 
 def _policy(network: Network) -> NetworkPolicy:
     return NetworkPolicy(mode=network.mode.value, allowed_hosts=network.allowed_hosts)
+
+
+def _check_key(agent: Agent) -> None:
+    """An agent that certainly lacks its key would be installed for minutes, to fail then."""
+    if (lacking := model_access.lacks_key(agent)) is not None:
+        raise Unplannable(failure(model_access.KEY_MISSING), lacking)
 
 
 def _check_solution(pack: Pack, files: frozenset[str]) -> None:

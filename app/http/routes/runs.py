@@ -14,7 +14,7 @@ from app.commands import runs as commands
 from app.commands.caller import Caller, Done, permission_of
 from app.commands.members import Wanted
 from app.commands.refusals import not_found
-from app.domain import policy
+from app.domain import model_access, policy
 from app.domain.agents import agent_digest
 from app.http import answers, shapes, waiting
 from app.http.access import needs
@@ -108,12 +108,17 @@ async def start_run(
     operation_id="checkAgent",
 )
 async def check_agent(house: Given[House], caller: Given[Caller], data: JSONBody[WantedAgent]) -> answers.CheckedAgent:
-    """The agent that a run would have; 422 when there is none of this name, or it lacks what it cannot work without. To be
-    asked before a pack is built. Writes nothing."""
+    """The agent that a run would have, with a warning when it lacks what it cannot work without; 422 when there is none of
+    this name. To be asked before a pack is built. Writes nothing."""
     chosen = await commands.choose_agent(
         house, caller, data.agent if isinstance(data.agent, str) else data.agent.pinned()
     )
-    return answers.CheckedAgent(agent=chosen.agent, agent_digest=agent_digest(chosen.agent), agent_id=chosen.id)
+    return answers.CheckedAgent(
+        agent=chosen.agent,
+        agent_digest=agent_digest(chosen.agent),
+        agent_id=chosen.id,
+        warning=model_access.warning(chosen.agent),
+    )
 
 
 @get("/v1/runs", opt=needs(READ, views=runs.VIEWS_OF_TASK), tags=["runs"], operation_id="listRuns")

@@ -1,4 +1,4 @@
-"""An agent that cannot work without a key is refused before anything is installed, and no other one is."""
+"""An agent that cannot work without a key is known before anything is installed, and no other one is held back."""
 
 import json
 import subprocess
@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.boot import House
-from app.commands import agents, model_access, runs
-from app.commands.caller import Caller
-from app.commands.members import Wanted
-from app.commands.model_access import Needs
-from app.commands.refusals import CommandRefused, Kind
+from app.commands import agents
+from app.domain import failures, model_access
 from app.domain.agents import Agent
+from app.domain.model_access import Needs
 from workers.dispatcher.harness import locate
 
 PREFLIGHT = """
@@ -81,15 +78,14 @@ def test_every_name_of_the_table_is_an_agent() -> None:
         Agent(name="goose", model="ollama/own"),
     ],
 )
-async def test_a_run_of_an_agent_that_lacks_its_key_is_refused_and_says_what_works(
-    house: House, caller: Caller, agent: Agent
-) -> None:
-    with pytest.raises(CommandRefused) as refused:
-        await runs.start(house, caller, runs.Start(tasks=(Wanted("any"),), agent=agent))
-    assert (refused.value.kind, refused.value.code) == (Kind.INVALID, "agent_needs_key")
-    assert refused.value.errors[0].pointer == "/agent/name"
+def test_an_agent_that_lacks_its_key_is_told_with_what_works_and_how_its_trials_end(agent: Agent) -> None:
+    lacking, warning = model_access.lacks_key(agent), model_access.warning(agent)
+    assert lacking is not None
+    assert warning is not None
     for words in (agent.name, "no credentials", "oracle, nop", "package.module:Class"):
-        assert words in refused.value.detail
+        assert words in lacking
+    assert warning.startswith(lacking)
+    assert warning.endswith(failures.failure(model_access.KEY_MISSING).code)
 
 
 @pytest.mark.parametrize(
@@ -106,4 +102,5 @@ async def test_a_run_of_an_agent_that_lacks_its_key_is_refused_and_says_what_wor
     ],
 )
 def test_what_may_work_is_let_in(agent: Agent) -> None:
-    assert model_access.check(agent) is None
+    assert model_access.lacks_key(agent) is None
+    assert model_access.warning(agent) is None

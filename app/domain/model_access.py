@@ -1,13 +1,13 @@
 """What the harness's agents need to reach a model, and whether a run can give it: no key can reach an agent yet.
 
 There are no credentials in this version, and an agent's settings may hold no secret. An agent that cannot work without a key
-would be installed for minutes and then fail, so the run is refused. What an agent needs is Harbor's own word (its preflight);
-tests/commands/test_model_access.py holds the table against the pinned Harbor.
+would be installed for minutes and then fail. A run of it is accepted with a warning, and its trials end as agent.key_missing
+before a sandbox is made. What an agent needs is Harbor's own word (its preflight); tests/domain/test_model_access.py holds the
+table against the pinned Harbor.
 """
 
 import enum
 
-from app.commands.refusals import CommandRefused, invalid
 from app.domain.agents import Agent
 
 
@@ -71,6 +71,7 @@ UNLESS_A_SERVER_ASKS_FOR_NONE = frozenset(
         "terminus-2",
     }
 )
+KEY_MISSING = "agent.key_missing"
 SERVER_SETTINGS = ("base_url", "api_base")
 """How an agent's settings name a model server; the second is terminus-2's older word."""
 KEYLESS_PROVIDERS = frozenset({"hosted_vllm", "llamafile", "lm_studio", "ollama", "ollama_chat"})
@@ -86,8 +87,8 @@ def needs(name: str) -> Needs:
     return Needs.KEY_OR_SERVER if name in UNLESS_A_SERVER_ASKS_FOR_NONE else Needs.UNKNOWN
 
 
-def check(agent: Agent) -> CommandRefused | None:
-    """Why this agent certainly cannot work, if it cannot."""
+def lacks_key(agent: Agent) -> str | None:
+    """Why this agent certainly cannot work, and what can; None when it may work."""
     needed = needs(agent.name)
     if needed in (Needs.NOTHING, Needs.UNKNOWN):
         return None
@@ -96,11 +97,16 @@ def check(agent: Agent) -> CommandRefused | None:
     hint = (
         "" if needed is Needs.KEY else f", or {agent.name} with a model server that asks for no key (setting base_url)"
     )
-    detail = (
-        f"{agent.name} needs a key for its model, and this version has no credentials, so none can reach it. "
+    return (
+        f"{agent.name} needs a key for its model, and this version cannot give it one: there are no credentials yet. "
         f"What works today: oracle, nop, an agent of your own (package.module:Class){hint}"
     )
-    return invalid("/agent/name", "agent_needs_key", detail)
+
+
+def warning(agent: Agent) -> str | None:
+    """What whoever starts a run of this agent should know before anything is built; None when there is nothing to say."""
+    lacking = lacks_key(agent)
+    return None if lacking is None else f"{lacking}. Its trials will end as {KEY_MISSING}"
 
 
 def _has_server(agent: Agent) -> bool:
