@@ -38,7 +38,7 @@ class TestStraysByTheEngine(StraysConformance):
 
     @pytest.fixture(autouse=True)
     def elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(docker_sandbox, "outside", lambda pid, container: None)
+        monkeypatch.setattr(docker_sandbox, "from_outside", lambda pid, container: None)
 
 
 class TestDocker(RuntimeConformance):

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from app.settings import Settings
 from workers.dispatcher.runtimes.docker_container import LABEL, labels_of
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, connect
-from workers.dispatcher.runtimes.docker_sandbox import DockerSandbox, inspect_image, remove
+from workers.dispatcher.runtimes.docker_image import inspect_image
+from workers.dispatcher.runtimes.docker_sandbox import DockerSandbox, remove
 from workers.dispatcher.runtimes.port import (
     Capabilities,
     EngineUnavailable,

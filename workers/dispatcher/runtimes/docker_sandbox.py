@@ -20,7 +20,7 @@ from workers.dispatcher.runtimes import egress
 from workers.dispatcher.runtimes.docker_container import container_config, effective
 from workers.dispatcher.runtimes.docker_engine import Engine, EngineRefused, settled
 from workers.dispatcher.runtimes.docker_exec import Execs
-from workers.dispatcher.runtimes.outside import outside
+from workers.dispatcher.runtimes.docker_image import inspect_image
 from workers.dispatcher.runtimes.port import (
     Capabilities,
     Effective,
@@ -29,7 +29,6 @@ from workers.dispatcher.runtimes.port import (
     ExecResult,
     ExecSpec,
     Facts,
-    ImageFacts,
     ImageMissing,
     NetworkPolicy,
     Output,
@@ -41,34 +40,12 @@ from workers.dispatcher.runtimes.port import (
     SandboxOutOfMemory,
     SandboxSpec,
     StartFailed,
-    StraysSurvived,
     TransferFailed,
     TransferTooLarge,
 )
+from workers.dispatcher.runtimes.strays import ByTheEngine, FromOutside, from_outside, until_reaped
 
 REMOVE_SECONDS = 30.0
-REAP_TRIES, REAP_PAUSE_SECONDS = 300, 0.01
-EXTRA_PIDS, EXTRA_MEMORY_MB = 128, 64
-"""Room for ending strays that have used up all that they may."""
-
-
-async def inspect_image(engine: Engine, reference: str) -> ImageFacts:
-    """Raises ImageMissing, EngineUnavailable."""
-    try:
-        found = await engine.call("GET", f"images/{reference}/json")
-    except EngineRefused as error:
-        if error.status == 404:
-            raise ImageMissing(f"the engine does not have the image {reference}") from error
-        raise EngineUnavailable(f"the engine cannot tell about the image {reference}: {error.message}") from error
-    config = found.get("Config") or {}
-    return ImageFacts(
-        id=found["Id"],
-        digests=tuple(found.get("RepoDigests") or ()),
-        size_bytes=int(found.get("Size") or 0),
-        workdir=config.get("WorkingDir") or "",
-        user=config.get("User") or "",
-        environment=tuple(config.get("Env") or ()),
-    )
 
 
 async def remove(engine: Engine, container: str) -> None:
@@ -209,78 +186,23 @@ class DockerSandbox:
         return False
 
     async def kill_strays(self) -> int:
-        if (reached := outside(self._first, self.id)) is not None:
+        if (outside := from_outside(self._first, self.id)) is not None:
             with contextlib.suppress(OSError):  # it has ended, which the engine tells better, or we may not after all
-                strays = await reached.end_strays()
-                if strays:
-                    await self._until_reaped(reached.is_alone)
-                return strays
-        return await self._kill_strays_by_the_engine()
-
-    async def _until_reaped(self, is_alone: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until the first process has taken away what was killed, for until then it counts among the processes that there
-        may be, and a command may find no room. A line on its input wakes it; without that it would take up to two seconds."""
-        if self._lifeline is not None:
-            with contextlib.suppress(DockerError, ClientError, OSError, RuntimeError):
-                await self._lifeline.write_in(b"\n")
-        for _ in range(REAP_TRIES):
-            if await is_alone():
-                return
-            await asyncio.sleep(REAP_PAUSE_SECONDS)
-
-    async def _kill_strays_by_the_engine(self) -> int:
-        """By a command in the sandbox: for an engine on another machine, or a worker that is not root."""
+                return await self._ended(outside)
         try:
-            if await self._is_alone():
-                return 0
-            strays = await self._count_strays()
-            await self._set_limits(EXTRA_PIDS, EXTRA_MEMORY_MB)  # strays may have left no room for what ends them
-            try:
-                for _ in range(3):
-                    with contextlib.suppress(ExecRefused):
-                        await self._running().quiet("kill -9 -1", user="0")  # one system call: no fork escapes it
-                        if not await self._processes():
-                            await self._until_reaped(self._is_alone)
-                            return strays
-            finally:
-                await self._set_limits(0, 0)
-            raise StraysSurvived(f"{len(await self._processes())} processes could not be ended")
+            return await self._ended(ByTheEngine(self._engine, self.id, self._running(), self._spec, self._first))
         except EngineRefused as error:
             raise await self._loss(error.message) from error
 
-    async def _is_alone(self) -> bool:
-        """Whether the first process is the only one, by the kernel's own count.
-
-        A list of processes cannot tell: it is made in two steps, and what forks and ends faster than these is in none.
-        """
-        told = await self._engine.call(
-            "GET", f"containers/{self.id}/stats", params={"stream": "0", "one-shot": "1"}, seconds=10
-        )
-        return (told.get("pids_stats") or {}).get("current") == 1
-
-    async def _count_strays(self) -> int:
-        """How many there seem to be: those in two lists, since the first process forks for an instant now and then; or,
-        when lists have nothing in common again and again, those of one."""
-        first, second = await self._processes(), await self._processes()
-        if first & second or not first | second:
-            return len(first & second)
-        third = await self._processes()
-        return max(len(first), len(second), len(third)) if third else 0
-
-    async def _set_limits(self, more_pids: int, more_memory_mb: int) -> None:
-        """Change the limits of the running container to those of the spec and so much more."""
-        body = {"PidsLimit": self._spec.pids + more_pids}
-        if self._spec.memory_mb:
-            body["Memory"] = body["MemorySwap"] = (self._spec.memory_mb + more_memory_mb) << 20
-        await self._engine.call("POST", f"containers/{self.id}/update", body=body)
-
-    async def _processes(self) -> set[str]:
-        """Engine-side ids of the live processes, the first one left out. Nothing inside can falsify it."""
-        top = await self._engine.call("GET", f"containers/{self.id}/top", params={"ps_args": "-eo pid,stat"})
-        if not top["Processes"]:  # not even the first one: it is ending
-            raise EngineRefused(409, "the sandbox has no process any more")
-        first = str((await self._inspect())["State"]["Pid"])
-        return {pid for pid, state, *_ in top["Processes"] if pid != first and not state.startswith("Z")}
+    async def _ended(self, way: FromOutside | ByTheEngine) -> int:
+        if await way.is_alone():
+            return 0
+        strays = await way.end_strays()
+        if self._lifeline is not None:  # a line on its input wakes the first process; else it takes up to two seconds
+            with contextlib.suppress(DockerError, ClientError, OSError, RuntimeError):
+                await self._lifeline.write_in(b"\n")
+        await until_reaped(way.is_alone)
+        return strays
 
     # -- files
 
@@ -362,7 +284,9 @@ class DockerSandbox:
 
     async def _probed(self, told: Effective) -> Effective:
         """What the engine told, held against what the sandbox shows. Raises PolicyNotHeld."""
-        seen = await egress.look(self._first, self.id)
+        seen = await egress.look(self._first, self.id) or await egress.look(self._first, self.id)
+        if seen is None and egress.must_see(self._first, self.id):
+            raise await self._loss(f"whether network_mode {told.network!r} holds could not be seen", PolicyNotHeld)
         if seen is None:
             return told
         if not egress.holds(told.network, seen):

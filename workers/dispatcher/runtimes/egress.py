@@ -9,6 +9,7 @@ What is shown: under `no-network` that no interface but the loopback is up and n
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import ipaddress
 import os
@@ -17,7 +18,11 @@ import struct
 import threading
 from pathlib import Path
 
+import structlog
+
 from workers.dispatcher.runtimes.port import EgressSeen, NetworkMode
+
+log = structlog.get_logger()
 
 PLACES = {
     "public": "192.0.2.1",
@@ -53,14 +58,22 @@ async def look(pid: int, container: str) -> EgressSeen | None:
 
     def work() -> None:
         seen = None
-        with contextlib.suppress(OSError, ValueError):
+        try:
             seen = _look(pid, container)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(tell, seen)
+        except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
+            log.warning("a sandbox's network could not be looked at", container=container[:12], error=repr(error))
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(tell, seen)
 
     # A thread of its own: it stays in the sandbox's namespace, and ends there.
     threading.Thread(target=work, name="egress", daemon=True).start()
     return await answer
+
+
+def must_see(pid: int, container: str) -> bool:
+    """Whether nothing can excuse that a sandbox's network was not seen: root, on the engine's own machine."""
+    return os.geteuid() == 0 and is_first_process(pid, container)
 
 
 def is_first_process(pid: int, container: str) -> bool:
@@ -96,7 +109,12 @@ def _tried() -> EgressSeen:
 
 def _is_up(interface: str) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        told = fcntl.ioctl(asking, SIOCGIFFLAGS, struct.pack("16sH14x", interface.encode(), 0))
+        try:
+            told = fcntl.ioctl(asking, SIOCGIFFLAGS, struct.pack("16sH14x", interface.encode(), 0))
+        except OSError as error:
+            if error.errno == errno.ENODEV:  # it has gone since it was listed
+                return False
+            raise
     (flags,) = struct.unpack_from("H", told, 16)
     return bool(flags & IFF_UP) and not flags & IFF_LOOPBACK
 
