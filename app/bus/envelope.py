@@ -18,6 +18,11 @@ from app.eventlog.model import Recorded
 PLACE = "Seatrial-Place"
 """Where the event is in the log: incarnation, position, position of the event before it (0 for the first), version in its
 stream, hash, category; with a space between them. One header, because every one costs each follower 3 microseconds."""
+BEFORE_PLACE = tuple(
+    f"Seatrial-{name}" for name in ("Incarnation", "Position", "Previous", "Version", "Hash", "Category")
+)
+"""The headers of what was published before there was PLACE, in its order. The stream holds such messages for its window,
+after an update: without them the relay would take its own stream for another installation's."""
 META = "Seatrial-Meta"
 MESSAGE_ID = "Nats-Msg-Id"
 
@@ -140,7 +145,8 @@ def read_message(headers: Mapping[str, str] | None, message: bytes | None) -> Pu
     """What the relay published. Without `message` the event itself is left out. Raises NotAnEvent."""
     try:
         assert headers is not None
-        life, position, previous, version, digest, category = headers[PLACE].split(" ", 5)
+        fields = headers[PLACE].split(" ", 5) if PLACE in headers else [headers[name] for name in BEFORE_PLACE]
+        life, position, previous, version, digest, category = fields
         place = Published(
             incarnation=_parsed(life),
             previous=int(previous),

@@ -82,6 +82,28 @@ def test_a_follower_gets_the_event_unchanged_but_for_its_private_part(recorded: 
     assert b"PRIVATE-TEXT" not in message + repr(headers).encode()
 
 
+@given(RECORDED, st.integers(0, 2**63 - 2))
+def test_what_was_published_with_a_header_for_each_part_of_the_place_is_read_as_well(
+    recorded: Recorded, previous: int
+) -> None:
+    message, headers = (
+        encode(recorded, instance="local", incarnation=LIFE),
+        headers_of(recorded, incarnation=LIFE, previous=previous),
+    )
+    older = {
+        "Nats-Msg-Id": str(recorded.event_id),
+        "Seatrial-Incarnation": str(LIFE),
+        "Seatrial-Position": str(recorded.position),
+        "Seatrial-Previous": str(previous),
+        "Seatrial-Category": recorded.category,
+        "Seatrial-Version": str(recorded.version),
+        "Seatrial-Hash": recorded.hash.hex(),
+        "Seatrial-Meta": headers[META],
+    }
+    assert read_message(older, message) == read_message(headers, message)
+    assert read_message(older, None) == read_message(headers, None)
+
+
 FIELDS = [field for field in Recorded.__struct_fields__ if field != "private"]
 
 
@@ -114,7 +136,10 @@ def test_a_meta_that_fits_no_header_is_left_to_the_log() -> None:
     assert read_message(headers, encode(recorded, instance="local", incarnation=LIFE)).recorded is None
 
 
-@pytest.mark.parametrize("headers", [None, {}, {"Seatrial-Place": "1"}, {"Seatrial-Place": "a b c d e f"}])
+@pytest.mark.parametrize(
+    "headers",
+    [None, {}, {"Seatrial-Place": "1"}, {"Seatrial-Place": "a b c d e f"}, {"Seatrial-Position": "1"}],
+)
 def test_a_message_of_somebody_else_is_not_an_event(headers: dict[str, str] | None) -> None:
     with pytest.raises(NotAnEvent):
         read_message(headers, b"{}")
