@@ -8,8 +8,6 @@ The list is that of the pinned Harbor 0.26.0; tests/commands/test_agents.py comp
 """
 
 import difflib
-import re
-from typing import Any
 
 import asyncpg
 import msgspec
@@ -36,6 +34,7 @@ from app.domain.registry import Draft
 from app.eventlog.connect import Connection
 from app.eventlog.drafts import unit_of
 from app.vault import NOTHING
+from app.vault.names import names_a_secret
 
 NAMES = (
     "acp",
@@ -196,29 +195,12 @@ def check(agent: Agent) -> CommandRefused | None:
     if len(settings) > SETTINGS_BYTES:
         detail = f"agent settings have at most {SETTINGS_BYTES} bytes as JSON, and these have {len(settings)}"
         return invalid("/agent/settings", "settings_too_large", detail)
-    if agent.settings and (NOTHING.mask(settings) != settings or _names_a_secret(agent.settings)):
+    if agent.settings and (NOTHING.mask(settings) != settings or names_a_secret(agent.settings)):
         detail = "agent settings are shown with the run and may hold no secret; something in them looks like one"
         return invalid("/agent/settings", "secret_in_settings", detail)
     if agent.name in NAMES or agent.import_path is not None or agent.name.startswith("acp:"):
         return None
     return _unknown(agent.name, "/agent/name", ())
-
-
-SECRET_NAME = re.compile(
-    r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key|authorization|credentials?)$"
-)
-
-
-def _names_a_secret(value: Any) -> bool:
-    """Whether a text stands under a name that means a secret, of whatever shape it is. (`max_tokens` means none.)"""
-    if isinstance(value, list):
-        return any(map(_names_a_secret, value))
-    if not isinstance(value, dict):
-        return False
-    return any(
-        (isinstance(one, str) and one and SECRET_NAME.search(str(name))) or _names_a_secret(one)
-        for name, one in value.items()
-    )
 
 
 UNKNOWN = "unknown_agent"

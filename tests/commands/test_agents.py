@@ -51,7 +51,7 @@ def test_others_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["password", "api_key", "OPENAI_API_KEY", "auth-token", "Authorization", "client_secret"]
+    "name", ["password", "api_key", "OPENAI_API_KEY", "openaiApiKey", "auth-token", "Authorization", "client_secret"]
 )
 def test_a_text_under_a_secrets_name_is_refused_whatever_it_looks_like(name: str) -> None:
     refused = agents.check(Agent(name="oracle", settings={"provider": [{name: "winter"}]}))
