@@ -134,14 +134,14 @@ def up_detached(settings: Settings, report: Report, *, ask: Ask | None = None, r
     """Start a supervisor that outlives us, and follow it until it is ready. Raises LocalError with what it says, and
     AlreadyRunning (that one may still be starting: `state.await_ready`).
 
-    With `ask` the engine is found or installed from here, since the supervisor has no terminal to ask on.
+    With `ask` the engine and its command are found or installed from here: the supervisor has no terminal to ask on.
     """
     home = settings.home_path
     if state.is_running(home):
         raise state.already_running(home)
     check_port(settings)
     make_home(home)
-    if ask is not None and engine.find(settings) is None:
+    if ask is not None:
         engine.ensure(settings, progress=report.say, ask=ask)
     reading, writing = os.pipe()
     log = home / "logs" / "up.log"

@@ -38,19 +38,21 @@ async def all_scored(system: System, run: Json) -> History:
 @pytest.mark.parametrize(
     "targets",
     [
-        ("api", "relay", "projector"),
-        ("foreman", "builder"),
-        ("nats",),
-        ("postgres",),
-        ("nats", "postgres"),
-        *(pytest.param((one,), marks=LONG) for one in ("api", "relay", "projector", "foreman", "builder")),
+        *((one,) for one in ("api", "relay", "projector", "foreman", "builder", "nats", "postgres")),
+        *(
+            pytest.param(several, marks=LONG)
+            for several in (("api", "relay", "projector"), ("foreman", "builder"), ("nats", "postgres"))
+        ),
     ],
     ids="+".join,
 )
 async def test_who_does_not_run_trials_is_killed_and_no_trial_notices(
     system: System, slow: str, targets: tuple[str, ...]
 ) -> None:
-    """Twice: when the agents work, and when the verdicts come."""
+    """Each in turn: the scheduler and the clock are the foreman's process, the attester the builder's.
+
+    Twice: when the agents work, and when the verdicts come.
+    """
     async with watching(system) as watch:
         run = await system.api.start([slow], trials=TRIALS)
         for moment in (phase("agent"), phase("verify")):
