@@ -1,7 +1,8 @@
 """`seatrial admin projections status | rebuild NAME… | verify NAME…`: for operators, on the database itself.
 
 Found by the entry-point group `seatrial.admin`, because the command line may not import this package. NAME is a view;
-`--all`, or the name `all`, means every view. However many they are, the log is read once. Exit codes: 0 all is well, 1 a view is halted or differs from the log, 2 it could not be done.
+`--all`, or the name `all`, means every view. However many they are, the log is read once. Exit codes: 0 all is well, 1 a view
+is halted or differs from the log, 2 it could not be done.
 """
 
 import argparse

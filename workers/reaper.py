@@ -1,8 +1,8 @@
 """The reaper: removes sandboxes that no live lease owns.
 
-It lists the sandboxes of its installation first and reads the leases second: a sandbox made in between is not on the list, and one whose trial
-was claimed in between is. Without an answer from the log it does nothing. What is younger than two beats is left alone,
-and a sandbox whose trial is still leased goes only when its execution is not the one that runs.
+It lists the sandboxes of its installation first and reads the leases second: a sandbox made in between is not on the list,
+and one whose trial was claimed in between is. Without an answer from the log it does nothing. What is younger than two beats
+is left alone, and a sandbox whose trial is still leased goes only when its execution is not the one that runs.
 """
 
 import asyncio

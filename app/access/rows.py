@@ -1,5 +1,6 @@
-"""Rows of teams and keys, and of the installation. One function a statement of sql/; no permission is checked here and no event is written: the
-caller does both, in the same transaction."""
+"""Rows of teams and keys, and of the installation. One function a statement of sql/.
+
+No permission is checked here and no event is written: the caller does both, in the same transaction."""
 
 import datetime
 import functools

@@ -1,7 +1,7 @@
-"""`seatrial admin audit | erase | events | restore | team`: arguments in, exit code out. Found by the entry-point group `seatrial.admin`.
+"""`seatrial admin audit | erase | events | restore | team`: arguments in, exit code out.
 
-They connect as the login of the settings (the owner of the schema), to the external servers that are set, or to those that
-`seatrial up` runs for this home.
+Found by the entry-point group `seatrial.admin`. They connect as the login of the settings (the owner of the schema), to the
+external servers that are set, or to those that `seatrial up` runs for this home.
 """
 
 import argparse

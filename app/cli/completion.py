@@ -6,7 +6,9 @@ import click
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion of SHELL. In bash: `eval "$(seatrial completion bash)"`; in fish: `seatrial completion fish | source`."""
+    """Print the completion of SHELL.
+
+    In bash: `eval "$(seatrial completion bash)"`; in fish: `seatrial completion fish | source`."""
     from click.shell_completion import get_completion_class
 
     from app.cli.group import seatrial

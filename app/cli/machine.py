@@ -32,7 +32,9 @@ def status(json_: bool) -> None:
 
 
 def start_detached(values: Settings, *, quiet: bool = False) -> None:
-    """Start a server that outlives this command, saying what is done (`quiet`: on stderr). Raises ClickException with the remedy."""
+    """Start a server that outlives this command, saying what is done (`quiet`: on stderr).
+
+    Raises ClickException with the remedy."""
     from app.local import state
     from app.local.engine import confirm
     from app.local.errors import AlreadyRunning, LocalError

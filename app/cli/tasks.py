@@ -22,7 +22,9 @@ def tasks() -> None:
 @click.option("--wait/--no-wait", default=True, help="Wait until it is built.")
 @show.as_json
 def push(folder: Path, name: str | None, wait: bool, json_: bool) -> None:
-    """Send a pack (or every pack right below FOLDER) and build it. One that is refused stops no other; the exit code is then 1."""
+    """Send a pack (or every pack right below FOLDER) and build it.
+
+    One that is refused stops no other; the exit code is then 1."""
     found = packs.find(folder)
     if name and len(found) > 1:
         raise click.ClickException(f"--name is for one pack; {folder} holds {len(found)}")

@@ -106,7 +106,7 @@ class Apt(msgspec.Struct, frozen=True):
         run(["apt-get", *self.options, "update", "-qq"], timeout=300)
 
     def install(self, packages: Sequence[str]) -> None:
-        """Install `packages` (`name` or `name/suite`) with what they need and nothing that they merely recommend; remove nothing."""
+        """Install `packages` (`name` or `name/suite`) with what they need, nothing that they merely recommend; remove nothing."""
         arguments = ["install", "-y", "-qq", "--no-install-recommends", "--no-remove", *packages]
         run(["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments], timeout=1200)
 
@@ -122,7 +122,8 @@ class Apt(msgspec.Struct, frozen=True):
 def private(extra: Sequence[Source] = ()) -> Generator[Apt]:
     """An `Apt` that sees this machine's Debian archives and `extra`, the latter only for packages asked for by suite.
 
-    Lists are kept in a folder of its own for the length of the call; the package database and the cache of archives are the system's.
+    Lists are kept in a folder of its own for the length of the call; the package database and the cache of archives are the
+    system's.
     """
     if not has_apt():
         raise ToolMissing("This machine has no apt-get; install the packages that the message before names by hand.")

@@ -1,7 +1,8 @@
 """Hooks of schemathesis, which loads this file (SCHEMATHESIS_HOOKS): what the document cannot say of a right request.
 
-Half of the requests ask for things that there are. Opaque texts (cursors, page tokens) that a right request has are such as the API
-gave out; those of wrong requests stay as they were drawn. Nobody waits. Which things there are stands in SEATRIAL_FUZZ, as JSON.
+Half of the requests ask for things that there are. Opaque texts (cursors, page tokens) that a right request has are such as
+the API gave out; those of wrong requests stay as they were drawn. Nobody waits. Which things there are stands in
+SEATRIAL_FUZZ, as JSON.
 """
 
 import itertools

@@ -1,4 +1,6 @@
-"""A random schedule of kills, freezes and losses while runs go on: `python -m tests.journeys.chaos --seed 7 --trials 100 --kills 200`.
+"""A random schedule of kills, freezes and losses while runs go on.
+
+    python -m tests.journeys.chaos --seed 7 --trials 100 --kills 200
 
 What is done, to whom and after which pause follows from the seed (and the two options) alone; when a step finds nobody (a
 harness child between two trials) it is told and does not count. The container engine that is killed is the chaos's own

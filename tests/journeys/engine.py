@@ -1,4 +1,4 @@
-"""What the container engine itself tells of an installation: its sandboxes, what else carries its label, and what happens to them."""
+"""What the container engine itself tells of an installation: its sandboxes, what else carries its label, what happens to them."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,6 @@
-"""An agent that writes down all that it can get hold of in its harness child, and in its sandbox. Runs in the harness environment."""
+"""An agent that writes down all that it can get hold of in its harness child, and in its sandbox.
+
+Runs in the harness environment."""
 
 import asyncio
 import contextlib

@@ -56,7 +56,9 @@ class PullError(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """One connection pool to one engine, made inside a running loop. Every call raises EngineUnavailable when there is no answer, or Refused."""
+    """One connection pool to one engine, made inside a running loop.
+
+    Every call raises EngineUnavailable when there is no answer, or Refused."""
 
     def __init__(self, host: str) -> None:
         address = urlsplit(host)

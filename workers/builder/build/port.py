@@ -133,7 +133,9 @@ class Backend(Protocol):
         ...
 
     async def inventory(self, reference: str) -> Inventory:
-        """The packages in the image `reference` (`Image.reference`), read from its layers. Raises ImageMissing, ImageUnreadable."""
+        """The packages in the image `reference` (`Image.reference`), read from its layers.
+
+        Raises ImageMissing, ImageUnreadable."""
         ...
 
     async def remove(self, revision: str) -> None:

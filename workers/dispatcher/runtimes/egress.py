@@ -4,7 +4,8 @@ Nothing of the image is needed and no packet leaves: connecting a datagram socke
 Root enters the namespace, with a thread that ends afterwards (measured: 1 ms). Others read the kernel's tables of it.
 
 What is shown: under `no-network` that no interface but the loopback is up and no address of either protocol has a route; under
-`public` that an interface is up and the open internet has a route. What lies behind that route is not shown: no stranger is asked.
+`public` that an interface is up and the open internet has a route. What lies behind that route is not shown: no stranger is
+asked.
 """
 
 import asyncio
