@@ -162,13 +162,20 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def docker_host() -> str:
-    """The address of the machine's container engine, installed and started when there is none, with the test base image."""
+    """The address of the machine's container engine, installed and started when there is none, with the test base image.
+
+    Two processes that share the tests make the image once.
+    """
     from app.local.baseimage import TEST_BASE, ensure_image
     from app.local.engine import ensure
     from app.settings import load
 
     engine = ensure(load())
-    ensure_image(engine, TEST_BASE)
+    lock = ROOT / ".seatrial" / "base-image.lock"
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        ensure_image(engine, TEST_BASE)
     return engine.host
 
 

@@ -15,6 +15,8 @@ from tests.images.samples import layer
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
+SERVED: set[str] = set()
+"""The addresses of the registries of this process, also of those that have ended."""
 
 
 def digest(data: bytes) -> str:
@@ -104,10 +106,11 @@ class Registry:
                 pass
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        SERVED.add(host := f"127.0.0.1:{server.server_port}")
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield f"127.0.0.1:{server.server_port}"
+            yield host
         finally:
             server.shutdown()
             server.server_close()

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.builder.registry import SERVED
 from tests.conformance.build_backends import Build, BuildBackendConformance, Lines, gone, processes_with
 from workers.builder.build import docker, port
 from workers.builder.build.docker import DockerBackend
@@ -39,10 +40,12 @@ async def backend(docker_host: str, tmp_path: Path) -> AsyncIterator[DockerBacke
 
 
 def forget_fetched(docker_host: str) -> None:
-    """Remove the images that came from a test's registry."""
+    """Remove the images that came from registries of this process: others beside it have theirs."""
     docker = ["docker", "--host", docker_host]
-    listing = [*docker, "images", "--filter", "reference=127.0.0.1:*/served/image", "--format", "{{.ID}}"]
-    fetched = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
+    fetched: list[str] = []
+    while SERVED:
+        listing = [*docker, "images", "--filter", f"reference={SERVED.pop()}/served/image", "--format", "{{.ID}}"]
+        fetched += subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
     if fetched:
         subprocess.run([*docker, "rmi", "--force", *fetched], capture_output=True, check=False)
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -243,10 +242,8 @@ def test_every_installed_role_belongs_to_exactly_one_group() -> None:
 def test_signals_become_facts_and_the_old_handlers_come_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with bell() as ringing:
-        started = time.monotonic()
         os.kill(os.getpid(), signal.SIGHUP)
-        ringing.wait(60)
-        assert time.monotonic() - started < 50, "the wait ends with the signal"
+        ringing.wait(86_400)  # ends with the signal, or never within the test's own limit
         assert (ringing.stop, ringing.hurry) == (True, False)
     assert signal.getsignal(signal.SIGTERM) is before
     assert isinstance(ringing, Bell)

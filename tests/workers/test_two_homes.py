@@ -74,6 +74,6 @@ async def test_the_reaper_of_one_home_leaves_the_sandboxes_of_another_alone(
         assert [info.id for info in await Reaper(one, runtime).reap()] == [ours.id]
 
 
-async def test_an_installation_keeps_its_id(database: str, homes: tuple[House, House]) -> None:
-    async with open_house(Settings(home="/nowhere", database_url=database, objects_url="file:///tmp")) as again:
+async def test_an_installation_keeps_its_id(database: str, homes: tuple[House, House], tmp_path: Path) -> None:
+    async with open_house(Settings(home=str(tmp_path / "third"), database_url=database)) as again:
         assert again.installation == homes[0].installation != homes[1].installation

@@ -1,6 +1,7 @@
 """An agent that looks around in its harness child, or waits, or leaves things behind. Runs in the harness environment."""
 
 import asyncio
+import gc
 import hashlib
 import importlib
 import json
@@ -38,6 +39,14 @@ def hits(needle: bytes) -> int:
     return count - 1 if count else 0  # the needle itself
 
 
+def where(module: str):
+    """Who imported it: the fork server, which froze all that it had before it forked, this child, or nobody."""
+    found = sys.modules.get(module)
+    if found is None:
+        return None
+    return "child" if any(one is found for one in gc.get_objects()) else "server"
+
+
 class Probe(BaseAgent):
     def __init__(
         self,
@@ -45,7 +54,7 @@ class Probe(BaseAgent):
         sleep=0.0,
         busy=False,
         command=None,
-        strays=False,
+        strays=None,
         cut=False,
         raises=None,
         flood=0,
@@ -96,7 +105,7 @@ class Probe(BaseAgent):
             "pid": os.getpid(),
             "cwd": os.getcwd(),
             "modules": len(sys.modules),
-            "litellm": "litellm" in sys.modules,
+            "litellm": where("litellm"),
             "agent_environment": {name: digest(value) for name, value in self.extra_env.items()},
             "processes": [p for p in os.listdir("/proc") if p.isdigit()],
             "code": [
@@ -109,9 +118,9 @@ class Probe(BaseAgent):
         sys.stdout.write("the probe is running\n")
         sys.stdout.flush()
         if self.strays:
-            subprocess.Popen(["sleep", "601"])
-            subprocess.Popen(["setsid", "sleep", "602"])
-            subprocess.Popen(["setsid", "env", "-i", "/bin/sleep", "603"])
+            subprocess.Popen(["sleep", f"{self.strays}.1"])
+            subprocess.Popen(["setsid", "sleep", f"{self.strays}.2"])
+            subprocess.Popen(["setsid", "env", "-i", "/bin/sleep", f"{self.strays}.3"])
         if self.raises:
             raise type(self.raises, (RuntimeError,), {})("raised on purpose")
         if self.fill:
