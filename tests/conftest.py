@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,12 @@ from app.local.postgres import Postgres
 ROOT = Path(__file__).parents[1]
 TEMPLATE = "seatrial_template"
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """A shell that starts us in the background has interrupts ignored, and whatever we start would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def with_database(url: str, name: str) -> str:
