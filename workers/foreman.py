@@ -17,7 +17,7 @@ from importlib import metadata
 import msgspec
 import structlog
 
-from app import ids
+from app import digests, ids
 from app.boot import House, open_house
 from app.bus.cancels import send_cancel
 from app.commands.trials import epoch_of, telling
@@ -209,7 +209,7 @@ class Foreman:
 
     async def _roster_of(self, connection: Connection, digest: str) -> Roster:
         if self._roster[0] != digest:
-            encoded = await connection.fetchval(statement("read_roster"), bytes.fromhex(digest.removeprefix("sha256:")))
+            encoded = await connection.fetchval(statement("read_roster"), digests.bytes_of(digest))
             self._roster = (digest, ROSTER.decode(encoded))
         return self._roster[1]
 

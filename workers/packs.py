@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from app import digests
 from app.archives.read import extract, scan
 from app.domain.pack import Pack
 from app.domain.pack_parse import parse
@@ -64,7 +65,7 @@ class Packs:
 
         Raises ObjectMissing and StoreUnavailable, PackCorrupt, OSError, and PackInvalid for a pack that was never ready.
         """
-        name = pack_digest.removeprefix("sha256:")
+        name = digests.digits_of(pack_digest)
         entry = self._entries.setdefault(name, _Entry())
         entry.users += 1
         try:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from app import digests
+
 TASK_FILE = "task.toml"
 
 
@@ -46,7 +48,7 @@ def pack_digest(files: Iterable[FileEntry]) -> str:
     for entry in in_order(files):
         flag = b"x" if entry.mode & 0o100 else b"-"
         total.update(entry.path.encode() + b"\0" + flag + b"\0" + entry.sha256.encode() + b"\n")
-    return f"sha256:{total.hexdigest()}"
+    return digests.spelled(total.hexdigest())
 
 
 def in_order(files: Iterable[FileEntry]) -> tuple[FileEntry, ...]:

@@ -12,7 +12,7 @@ import difflib
 import asyncpg
 import msgspec
 
-from app import ids
+from app import digests, ids
 from app.access.roles import Permission
 from app.commands.caller import Caller, Done, Means, needs
 from app.commands.handle import (
@@ -141,7 +141,7 @@ async def create(means: Means, caller: Caller, what: NewAgent) -> Done[AgentNow]
         request_hash=request.digest,
         answer=msgspec.json.encode(made) if request.key else None,
     )
-    row = (made.id, caller.team, what.name, agent_bytes(what.agent), _digest_bytes(digest), caller.actor)
+    row = (made.id, caller.team, what.name, agent_bytes(what.agent), digests.bytes_of(digest), caller.actor)
 
     async def attempt(connection: Connection) -> Done[AgentNow]:
         if await connection.fetchval(statement("insert_agent"), *row) is None:
@@ -158,7 +158,7 @@ async def create(means: Means, caller: Caller, what: NewAgent) -> Done[AgentNow]
     except _NameTaken as error:
         if (done := await earlier(means, caller, request, AgentNow)) is not None:
             return done  # an equal request was faster
-        if error.row["digest"] != _digest_bytes(digest):
+        if error.row["digest"] != digests.bytes_of(digest):
             detail = "the team has another agent of this name, and a stored agent never changes; take a new name"
             raise CommandRefused(
                 Kind.CONFLICT, "agent_name_taken", detail, errors=(FieldError("/name", "agent_name_taken", detail),)
@@ -234,10 +234,6 @@ def _check_name(name: str) -> CommandRefused | None:
     if NOTHING.mask_text(name) != name:
         return invalid("/name", "secret_in_name", "names are shown and logged, and this one looks like a secret")
     return None
-
-
-def _digest_bytes(digest: str) -> bytes:
-    return bytes.fromhex(digest.removeprefix("sha256:"))
 
 
 class _NameTaken(Exception):

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from app import ids
+from app import digests, ids
 from app.access.roles import Permission
 from app.archives.listing import PackListing
 from app.archives.read import scan
@@ -172,7 +172,7 @@ def _units(
     command = revision.Upload(
         task_id=target.id,
         pack_digest=listing.digest,
-        archive_digest=f"sha256:{packed.sha256}",
+        archive_digest=digests.spelled(packed.sha256),
         archive_bytes=packed.size_bytes,
         object_key=packed.key,
         files=len(listing.files),

@@ -8,7 +8,7 @@ import datetime
 
 import msgspec
 
-from app import ids
+from app import digests, ids
 from app.access.roles import Permission
 from app.commands import agents
 from app.commands.caller import Caller, Done, Means, needs
@@ -177,7 +177,7 @@ async def _request(
         drafts = run.decide(None, command)
         if isinstance(drafts, Refused):
             raise of_domain(drafts)
-        await connection.execute(statement("insert_roster"), bytes.fromhex(digest.removeprefix("sha256:")), encoded)
+        await connection.execute(statement("insert_roster"), digests.bytes_of(digest), encoded)
         state = run.evolve(None, drafts[0].event)
         assert state is not None
         result = _now(run_id, state, derived_from)
@@ -227,7 +227,7 @@ async def _asked(means: Means, run_id: str, old: run.Run) -> Start:
 
 async def _roster(means: Means, digest: str) -> run.Roster:
     async with means.pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
-        encoded = await connection.fetchval(statement("find_roster"), bytes.fromhex(digest.removeprefix("sha256:")))
+        encoded = await connection.fetchval(statement("find_roster"), digests.bytes_of(digest))
     return msgspec.json.decode(encoded, type=run.Roster)
 
 

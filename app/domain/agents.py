@@ -1,10 +1,11 @@
 """Which agent a run uses, pinned: the same reference gives the same digest, whoever writes it."""
 
-import hashlib
 import re
 from typing import Annotated, Any
 
 import msgspec
+
+from app import digests
 
 Json = Any
 """Any JSON value: foreign data, handed through as it came."""
@@ -35,4 +36,4 @@ def agent_bytes(agent: Agent) -> bytes:
 
 def agent_digest(agent: Agent) -> str:
     """sha256:<hex> over the agent's canonical JSON."""
-    return "sha256:" + hashlib.sha256(agent_bytes(agent)).hexdigest()
+    return digests.of(agent_bytes(agent))

@@ -1,11 +1,11 @@
 """A run: one agent on one or many task revisions. requested -> (cancelling) -> completed."""
 
 import enum
-import hashlib
 from typing import assert_never
 
 import msgspec
 
+from app import digests
 from app.domain import policy
 from app.domain.agents import Agent, agent_digest
 from app.domain.events import Image, RunCancelRequested, RunCompleted, RunRequested, Tally
@@ -33,7 +33,7 @@ def roster_bytes(roster: Roster) -> bytes:
 
 
 def roster_digest(encoded: bytes) -> str:
-    return "sha256:" + hashlib.sha256(encoded).hexdigest()
+    return digests.of(encoded)
 
 
 DEADLINE_TIMER = "run-deadline/"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from app import digests
 from app.local import child, engine, harness, state
 from app.local.docker_packages import Ask
 from app.local.errors import LocalError, ServerFailed, ToolMissing
@@ -72,7 +73,7 @@ def up(
         ringing.check()
         with report.step("harness") as step:
             built = harness.build(settings.harness_path, step.progress)
-            step.detail = f"Harbor {built.version}, overlay {built.digest.removeprefix('sha256:')[:12]}"
+            step.detail = f"Harbor {built.version}, overlay {digests.digits_of(built.digest)[:12]}"
         values = chosen(settings, home, found.host, port)
         if "api" not in available():
             raise ToolMissing("Seatrial's processes are not installed; run `make setup`, or install its wheel.")

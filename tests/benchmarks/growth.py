@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
-from app import ids
+from app import digests, ids
 from app.bus.work import due
 from app.domain import run
 from app.domain.events import TaskCreated
@@ -232,7 +232,7 @@ async def _large_run(owner: Session, members: tuple[run.Member, ...], wanted: in
     async with owner.transaction():
         await owner.execute(
             "insert into seatrial.roster (digest, members) values ($1, $2) on conflict do nothing",
-            bytes.fromhex(digest.removeprefix("sha256:")), roster,
+            digests.bytes_of(digest), roster,
         )  # fmt: skip
         [outcome] = await append_direct(
             owner, [unit_of("run", stream, team, 0, drafts, Meta(actor="bench"))], await current_incarnation(owner)

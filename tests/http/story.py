@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from app import ids
+from app import digests, ids
 from app.boot import House
 from app.bus.logs import LogChunk, encode
 from app.domain import evaluation, evidence, revision, run, trial
@@ -68,7 +68,7 @@ class Story:
             [first, *_] = await read_stream(connection, run_id)
             state = run.evolve(None, decode(first.type, first.schema_version, first.data))
             assert state is not None
-            digest = bytes.fromhex(state.roster.removeprefix("sha256:"))
+            digest = digests.bytes_of(state.roster)
             members = await connection.fetchval("select members from seatrial.roster where digest = $1", digest)
             earlier = await earlier_trials(connection, state, range(1, state.evaluations + 1))
         made: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from app import ids
+from app import digests, ids
 from app.access import rows
 from app.boot import House
 from app.bus.feed import load_checkpoint
@@ -102,7 +102,7 @@ async def start_run(
     digest = run.roster_digest(encoded)
     await house.pool.execute(
         "insert into seatrial.roster (digest, members) values ($1, $2) on conflict do nothing",
-        bytes.fromhex(digest.removeprefix("sha256:")), encoded,
+        digests.bytes_of(digest), encoded,
     )  # fmt: skip
     request = run.Request(
         number=1, agent=agent, trials=trials, roster=digest, evaluations=evaluations, priority=priority,

@@ -2,19 +2,18 @@
 
 Only what can no longer change goes in: run.requested, the revision up to revision.ready, the evaluation and its trials
 whole, the platform as evidence.owed has it. Of a trial whose score was adopted: the trial that ran, whole, with what it
-left, and evaluation.created of the evaluation that it ran in, which names its image and its agent. So two attesters make the same archive, at different times, of different
-versions or in different lives of the log.
+left, and evaluation.created of the evaluation that it ran in, which names its image and its agent. So two attesters make the
+same archive, at different times, of different versions or in different lives of the log.
 """
 
 import asyncio
 import datetime
-import hashlib
 from collections.abc import AsyncIterable, Iterable, Sequence
 
 import asyncpg
 import msgspec
 
-from app import ids
+from app import digests, ids
 from app.boot import House
 from app.domain import execution as stored_execution
 from app.domain.events import (
@@ -185,7 +184,7 @@ async def _files(objects: ObjectStore, ordinal: int, execution: ExecutionRecord)
         stored = await objects.stat(key)
         if stored is None:
             raise Incomplete(f"{key} is missing")
-        sha256 = digest.removeprefix("sha256:")  # build_archive holds the bytes to it
+        sha256 = digests.digits_of(digest)  # build_archive holds the bytes to it
         files.append(_file(objects, ordinal, execution.number, name, key, sha256, stored.size_bytes))
     for one in LISTING.decode(listing):
         key = keys.blob(one.sha256)
@@ -201,7 +200,7 @@ async def _read(objects: ObjectStore, execution: ExecutionRecord, name: str, dig
         content = b"".join([chunk async for chunk in objects.open(key)])
     except ObjectMissing as error:
         raise Incomplete(f"{key} is missing") from error
-    if "sha256:" + hashlib.sha256(content).hexdigest() != digest:
+    if digests.of(content) != digest:
         raise Incomplete(f"{key} holds other bytes than were stored")
     return content
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from app import digests
 from app.boot import House, open_house
 from app.bus.work import Due
 from app.domain import evidence
@@ -94,11 +95,11 @@ class Attester:
             stored = await self.house.objects.put_blob(_read(path))
         return evidence.Seal(
             archive_key=stored.key,
-            archive_digest=f"sha256:{sealed.sha256}",
+            archive_digest=digests.spelled(sealed.sha256),
             archive_bytes=sealed.size,
-            manifest_digest=f"sha256:{sealed.manifest_sha256}",
-            provenance_digest=f"sha256:{sealed.provenance_sha256}",
-            sbom_digest=f"sha256:{sealed.sbom_sha256}",
+            manifest_digest=digests.spelled(sealed.manifest_sha256),
+            provenance_digest=digests.spelled(sealed.provenance_sha256),
+            sbom_digest=digests.spelled(sealed.sbom_sha256),
             files=sealed.files,
         )
 

@@ -6,6 +6,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, QueryParameter
 
+from app import digests
 from app.access import Permission
 from app.boot import House
 from app.commands.caller import Caller
@@ -238,7 +239,7 @@ def _stored(sealed: Provenance) -> tuple[str, int, str]:
     assert sealed.archive_key is not None
     assert sealed.archive_bytes is not None
     assert sealed.archive_digest is not None
-    return sealed.archive_key, sealed.archive_bytes, sealed.archive_digest.removeprefix("sha256:")
+    return sealed.archive_key, sealed.archive_bytes, digests.digits_of(sealed.archive_digest)
 
 
 HANDLERS = (
