@@ -1,6 +1,6 @@
 """What follows when a lease ends without its worker: its work is due again, or has ended as it must.
 
-A trial whose result was complete when its worker was lost is not run again: the result is adopted here and now.
+A trial whose result was complete when its worker was lost is not run again: the result is recovered here and now.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,9 @@
 """The way of every command: answered before? load, decide, append, and again when somebody else was faster.
 
-Ids of events and of new streams are minted once, before the first try, so that a try whose answer was lost is recognised by
-the log as done. `idempotency` looks for an earlier answer first, because a repeated request must not be decided again: the
-state has moved on since. Two equal requests at a time are told apart by the log itself: the loser gets the winner's answer.
+Ids of new streams are minted once, before the first try, and ids of events with each decision; a try whose answer was lost is
+sent again as it is, so that the log recognises it as done. `earlier` looks for an earlier answer first, because a repeated
+request must not be decided again: the state has moved on since. Two equal requests at a time are told apart by the log itself:
+the loser gets the winner's answer.
 """
 
 import asyncio
