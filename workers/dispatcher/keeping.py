@@ -1,11 +1,10 @@
 """What an execution left, into the object store: the files as blobs, their listing, the log, and result.json last.
 
 Every byte passes the redactor. Whoever finds result.json finds all of the rest, so a worker killed at any line of this
-leaves either a complete execution, which the next one adopts, or one that counts as lost.
+leaves either a complete execution, which is recovered, or one that counts as lost.
 """
 
 import asyncio
-import hashlib
 import os
 import stat
 from collections.abc import AsyncGenerator
@@ -14,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from app import digests
 from app.domain import trial
 from app.domain.events import Result
 from app.domain.execution import FILES, LOG, RESULT, ExecutionRecord, StoredFile
@@ -58,10 +58,10 @@ async def keep(objects: ObjectStore, execution_id: str, folder: Path, log: Path,
     kept_log = await objects.put_new(keys.execution(execution_id, LOG), _bytes_of(log))
     return Kept(
         files=tuple(files),
-        files_digest="sha256:" + hashlib.sha256(listing).hexdigest(),
+        files_digest=digests.of(listing),
         omitted=tuple(found.omitted),
         omitted_count=found.omitted_count,
-        log_digest=f"sha256:{kept_log.sha256}",
+        log_digest=digests.spelled(kept_log.sha256),
     )
 
 
@@ -69,7 +69,7 @@ async def seal(objects: ObjectStore, record: ExecutionRecord) -> tuple[str, str]
     """Write result.json: from here on the execution is complete. Returns its key and digest (sha256:<hex>)."""
     key = keys.execution(record.execution_id, RESULT)
     stored = await objects.put_new(key, msgspec.json.encode(record, order="deterministic"))
-    return key, f"sha256:{stored.sha256}"
+    return key, digests.spelled(stored.sha256)
 
 
 async def find(objects: ObjectStore, execution_id: str) -> tuple[ExecutionRecord, str, str] | None:
@@ -79,7 +79,7 @@ async def find(objects: ObjectStore, execution_id: str) -> tuple[ExecutionRecord
         content = b"".join([chunk async for chunk in objects.open(key)])
     except ObjectMissing:
         return None
-    return RECORD.decode(content), key, "sha256:" + hashlib.sha256(content).hexdigest()
+    return RECORD.decode(content), key, digests.of(content)
 
 
 class _Found(msgspec.Struct):

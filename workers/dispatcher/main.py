@@ -5,7 +5,8 @@ The order of its writes is what makes a kill at any line harmless:
     trial.started (guarded claim)  ->  the sandbox  ->  files, log  ->  result.json  ->  trial.scored | errored | cancelled
 
 Killed before result.json: the lease ends, the execution failed, another one may follow. Killed after it: whoever ends the
-lease (workers/lost.py) finds the complete result and adopts it. The end of a trial is guarded by the lease, so of two workers that believe they own a trial
+lease (workers/lost.py) finds the complete result and recovers the trial with it. The end of a trial is guarded by the lease, so
+of two workers that believe they own a trial
 one is refused.
 """
 
