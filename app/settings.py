@@ -58,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beat_seconds: Seconds = 5.0
     drain_seconds: Seconds = 30.0
     upload_limit_bytes: Positive = 2 * 1024**3
+    unconfined_agents: bool = False
+    """Let agents by import path run as root, beside the keys, on a worker that is root and cannot confine them."""
     log_level: str = "info"
     log_json: bool = False
 

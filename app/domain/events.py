@@ -286,8 +286,11 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True):
     with public egress also reaches those of the host's own networks."""
     egress_seen: EgressSeen | None = None
     harness_isolation: str = "unknown"
-    """own: the agent's code in the harness ran as a user of its own that sees nothing of the worker's; shared: as the worker's
-    user, which is so when the worker is not root."""
+    """separate: the harness process ran as a user of its own that sees nothing of the worker's; shared: as the worker's user,
+    which is so when the worker is not root, or is root on a machine that lets it confine nothing."""
+    agent_code: str = "unknown"
+    """harness: the agent is one of the harness's. own: it is code of the user's (an import path), which ran in the very process
+    that grades and could read the tests: this score, and what else stands here of the verifier, rest on trust in that code."""
 
 
 @event("trial.scored")

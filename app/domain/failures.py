@@ -188,6 +188,13 @@ CODES: dict[str, Code] = _codes(
         _N,
         "The agent needs a package that is not installed.",
     ),
+    Code(
+        "agent.unconfined",
+        Phase.AGENT_SETUP,
+        Fault.PLATFORM,
+        _N,
+        "The agent's own code would run as root on the worker, which cannot confine it.",
+    ),
     Code("agent.storage_exhausted", Phase.AGENT, Fault.AGENT, _N, "The agent filled the sandbox's disk."),
     Code(
         "run.variable_missing",
@@ -335,6 +342,7 @@ OVERLAY: dict[str, str] = {
     "AgentOutOfMemoryError": "agent.out_of_memory",
     "AgentUnknownError": "agent.unknown",
     "AgentSettingsError": "agent.settings_invalid",
+    "AgentUnconfinedError": "agent.unconfined",
     "VariableMissingError": "run.variable_missing",
     "TaskInvalidError": "pack.invalid",
     "VerifierExitError": "verifier.exited",

@@ -31,6 +31,6 @@ def built(harness: Path) -> locate.Harness:
 
 @pytest.fixture(scope="session")
 async def servers(built: locate.Harness, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Servers]:
-    servers = Servers(built, tmp_path_factory.mktemp("forkserver"))
+    servers = Servers(built, tmp_path_factory.mktemp("forkserver"), unconfined_agents=True)
     yield servers
     await servers.close()

@@ -2,6 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
+import os
+import random
+import shutil
+import subprocess
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -27,6 +32,20 @@ AGENTS = Path(__file__).parent / "bundles" / "looking"
 """The code of the tests' own agents: a bundle, as a user would bring one."""
 
 PROBE = "looking:Probe"
+
+
+@functools.cache
+def confines() -> bool:
+    """Whether this machine lets a child be confined: root that may make namespaces and mount in them. Found out without any
+    code of ours, so that our own code may be held against it."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        return False
+    mounting = "mount --make-rprivate / && mount -t tmpfs none /sys && mkdir /sys/proc && mount -t proc proc /sys/proc"
+    try:
+        command = ["unshare", "--pid", "--fork", "--mount-proc", "--mount", "sh", "-c", mounting]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 @dataclass
@@ -71,6 +90,32 @@ def trial_spec(scratch: Path, pack: str = "hello", **changes: Any) -> TrialSpec:
         "deadlines": Deadlines(total=120.0),
     }
     return TrialSpec(**{**fields, **changes})
+
+
+@dataclass(frozen=True)
+class Strays:
+    """What a probe with `strays=these.token` leaves running, found by a number that no other test has: three sleeps, in its
+    group, in a session of its own, and with an empty environment too."""
+
+    token: str = field(default_factory=lambda: str(random.randrange(10**8, 10**9)))
+
+    def running(self) -> set[int]:
+        """Which of the three (1, 2, 3) run now, anywhere on this machine."""
+        wanted = {f"{self.token}.{number}".encode(): number for number in (1, 2, 3)}
+        found: set[int] = set()
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if folder.name.isdigit():
+                    words = (folder / "cmdline").read_bytes().split(b"\0")
+                    found.update(wanted[word] for word in words if word in wanted)
+        return found
+
+    def escaped(self) -> bool:
+        """Whether both run that a kill of the child's group does not reach."""
+        return {2, 3} <= self.running()
+
+    async def gone(self) -> bool:
+        return not self.running()
 
 
 def probe(**settings: Any) -> AgentSpec:

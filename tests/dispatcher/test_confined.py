@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.dispatcher.rig import AGENTS, Told, probe, trial, trial_spec
+from tests.dispatcher.rig import AGENTS, Told, confines, probe, trial, trial_spec
 from workers.dispatcher.harness import config, locate
 from workers.dispatcher.harness import trial as trials
 from workers.dispatcher.harness.model import AgentSpec, TrialObservation, TrialSpec
@@ -19,8 +19,9 @@ from workers.dispatcher.runtimes.port import Runtime
 
 pytestmark = [pytest.mark.docker, pytest.mark.harness]
 
-ROOT_ONLY = os.geteuid() == 0
-"""Only root can give a child a user of its own. Without that nothing of this holds, and the observation says so."""
+confined = pytest.mark.skipif(
+    not confines(), reason="children are confined by root alone, where it may make namespaces and mount in them"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +39,17 @@ def pry(scratch: Path, **settings: Any) -> TrialSpec:
 
 def seen(observation: TrialObservation) -> dict[str, Any]:
     assert observation.state == "finished", observation
-    assert observation.confined == ROOT_ONLY
+    assert observation.confined == confines()
+    assert observation.own_code
     return json.loads((observation.files / "agent" / "seen.json").read_text())
 
 
 def all_refused(went: dict[str, str]) -> None:
     assert went
-    if ROOT_ONLY:
-        reached = {
-            what: how for what, how in went.items() if how not in ("ENOENT", "EACCES", "EPERM", "ESRCH", "EROFS")
-        }
-        assert not reached
+    assert not {what: how for what, how in went.items() if how not in ("ENOENT", "EACCES", "EPERM", "ESRCH", "EROFS")}
 
 
+@confined
 async def test_a_child_reaches_nothing_of_the_worker(
     tmp_path: Path, runtime: Runtime, server: ForkServer, docker_host: str
 ) -> None:
@@ -69,6 +68,7 @@ async def test_a_child_reaches_nothing_of_the_worker(
     all_refused(seen(await trial(spec, runtime, server))["went"])
 
 
+@confined
 async def test_a_child_has_its_own_folders_and_cannot_put_another_in_their_place(
     tmp_path: Path, runtime: Runtime, server: ForkServer
 ) -> None:
@@ -86,6 +86,7 @@ async def test_a_child_has_its_own_folders_and_cannot_put_another_in_their_place
     assert not (AGENTS / "new").exists()
 
 
+@confined
 async def test_a_child_sees_nothing_of_a_trial_beside_it(tmp_path: Path, runtime: Runtime, server: ForkServer) -> None:
     (tmp_path / "other").mkdir()
     other, told, cancel = (
@@ -107,17 +108,15 @@ async def test_a_child_sees_nothing_of_a_trial_beside_it(tmp_path: Path, runtime
     cancel.set()
     assert (await running).state == "cancelled"
     all_refused(found["went"])
-    if ROOT_ONLY:
-        assert not found["of_others"]
+    assert not found["of_others"]
 
 
+@confined
 async def test_a_child_is_a_user_of_its_own_without_any_right(
     tmp_path: Path, runtime: Runtime, server: ForkServer
 ) -> None:
     specs = [pry(tmp_path / str(number)) for number in range(3)]
     found = [seen(o)["status"] for o in await asyncio.gather(*(trial(spec, runtime, server) for spec in specs))]
-    if not ROOT_ONLY:
-        return
     users = [set(one["Uid"].split()) | set(one["Gid"].split()) for one in found]
     assert all(len(user) == 1 for user in users), "real, effective, saved, of the file system; user and group"
     assert len(set.union(*users)) == 3
@@ -134,16 +133,15 @@ async def test_what_is_left_of_it_belongs_to_nobody_and_is_removed(
     seen(observation)
     owners = {path.lstat().st_uid for path in observation.files.rglob("*") if path.name != "harness.log"}
     assert owners
-    if ROOT_ONLY:
+    if confines():
         assert os.geteuid() not in owners
     assert (tmp_path / "t").stat().st_uid == os.geteuid()
 
 
+@confined
 async def test_a_child_that_cannot_be_confined_runs_nothing(
     tmp_path: Path, runtime: Runtime, server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not ROOT_ONLY:
-        return
     real = config.first_frame
     monkeypatch.setattr(config, "first_frame", lambda *a, **k: {**real(*a, **k), "own": [str(tmp_path / "nowhere")]})
     observation = await trial(pry(tmp_path / "t"), runtime, server)

@@ -14,7 +14,7 @@ import pytest
 
 from app.settings import Settings
 from tests.conformance.runtimes import INSTANCE, ROOT, eventually
-from tests.dispatcher.rig import Told, probe, sandboxes_of, trial, trial_spec
+from tests.dispatcher.rig import Strays, Told, probe, sandboxes_of, trial, trial_spec
 from workers.dispatcher.harness import locate
 from workers.dispatcher.harness.model import (
     PHASES,
@@ -37,7 +37,7 @@ GRACE = 3.0
 @pytest.fixture
 async def server(built: locate.Harness, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ForkServer]:
     """One for each test: these end it."""
-    server = ForkServer(built, tmp_path_factory.mktemp("forkserver"))
+    server = ForkServer(built, tmp_path_factory.mktemp("forkserver"), unconfined_agents=True)
     yield server
     await server.close()
 
@@ -69,17 +69,6 @@ def children(server: ForkServer) -> list[int]:
         return []
     holder = Path(f"/proc/{server.pid}/comm").read_text().strip() == "unshare"
     return [kid for root in (of(server.pid) if holder else [server.pid]) for kid in of(root)]
-
-
-def named(*arguments: str) -> list[int]:
-    """The processes of this machine with exactly this command line, zombies left out."""
-    wanted = "\0".join(arguments).encode() + b"\0"
-    found: list[int] = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if folder.name.isdigit() and (folder / "cmdline").read_bytes() == wanted:
-                found.append(int(folder.name))
-    return found
 
 
 Running = asyncio.Task[TrialObservation]
@@ -281,18 +270,16 @@ async def test_a_child_that_is_killed_while_its_sandbox_is_made_leaves_none(
 async def test_what_a_child_started_ends_with_it(tmp_path: Path, runtime: Runtime, server: ForkServer) -> None:
     """A process in its own session, and one that has also cleared its environment, escape from a kill of the group."""
     await server.ensure()
-    spec, told = trial_spec(tmp_path, agent=probe(sleep=100, strays=True), sandbox="none", verify=False), Told()
+    left = Strays()
+    spec, told = trial_spec(tmp_path, agent=probe(sleep=100, strays=left.token), sandbox="none", verify=False), Told()
     running = asyncio.create_task(trial(spec, runtime, server, told))
     child = await child_of(server, running)
-    await told.until(lambda: bool(named("sleep", "602")) and bool(named("/bin/sleep", "603")))
+    await told.until(left.escaped)
     kill(child, running)
     observation = await running
     assert observation.state == "lost", observation
 
-    async def gone() -> bool:
-        return not (named("sleep", "601") or named("sleep", "602") or named("/bin/sleep", "603"))
-
-    await eventually(gone)
+    await eventually(left.gone)
 
 
 async def test_a_child_that_loses_its_connection_ends_by_itself(
@@ -310,9 +297,10 @@ async def test_a_killed_fork_server_loses_its_trials_and_serves_the_next(
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    spec, told = trial_spec(tmp_path / "a", agent=probe(sleep=100, strays=True)), Told()
+    left = Strays()
+    spec, told = trial_spec(tmp_path / "a", agent=probe(sleep=100, strays=left.token)), Told()
     running = asyncio.create_task(trial(spec, runtime, server, told))
-    await told.until(lambda: bool(named("sleep", "602")))
+    await told.until(left.escaped)
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
     observation = await running
@@ -320,11 +308,7 @@ async def test_a_killed_fork_server_loses_its_trials_and_serves_the_next(
     assert (observation.exit.code, observation.exit.signal) == (None, None), "nobody has seen how it ended"
     await nothing_left(runtime, spec, server)
     if os.geteuid() == 0:  # in a PID namespace nothing outlives the server
-
-        async def gone() -> bool:
-            return not (named("sleep", "601") or named("sleep", "602") or named("/bin/sleep", "603"))
-
-        await eventually(gone)
+        await eventually(left.gone)
     following = await trial(trial_spec(tmp_path / "b"), runtime, server)
     assert following.rewards == {"reward": 1.0}
 
@@ -341,13 +325,13 @@ from workers.dispatcher.runtimes.docker import open_runtime
 from tests.conformance.runtimes import labels
 
 async def main():
-    folder, python, host, phase, execution, instance = sys.argv[1:]
+    folder, python, host, phase, execution, instance, strays = sys.argv[1:]
     runtime = await open_runtime(Settings(docker_host=host))
-    server = ForkServer(Harness(Path(python), "sha256:0", "0.26.0"), Path(folder))
+    server = ForkServer(Harness(Path(python), "sha256:0", "0.26.0"), Path(folder), unconfined_agents=True)
     told = Told()
     scratch = Path(folder) / "scratch"
     scratch.mkdir()
-    changes = {} if phase == "verify" else {"agent": probe(sleep=100, strays=True)}
+    changes = {} if phase == "verify" else {"agent": probe(sleep=100, strays=strays)}
     spec = trial_spec(
         scratch, "verifier-hangs", execution_id=execution, deadlines=Deadlines(total=60, verify=30),
         labels=labels(execution=execution, instance=instance), **changes,
@@ -366,17 +350,17 @@ asyncio.run(main())
 async def test_a_killed_worker_leaves_no_sandbox_and_no_process(
     phase: Phase, tmp_path: Path, runtime: Runtime, built: locate.Harness, docker_host: str
 ) -> None:
-    execution = f"exe_{secrets.token_hex(6)}"
+    execution, strays = f"exe_{secrets.token_hex(6)}", Strays()
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WORKER, str(tmp_path), str(built.python), docker_host, phase, execution, INSTANCE,
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+        strays.token, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert worker.stdout is not None
     assert (await worker.stdout.readline()).strip() == b"up"
     if phase == "agent":
 
         async def running() -> bool:
-            return bool(named("sleep", "602"))
+            return strays.escaped()
 
         await eventually(running)
     worker.kill()
@@ -384,7 +368,7 @@ async def test_a_killed_worker_leaves_no_sandbox_and_no_process(
 
     async def gone() -> bool:
         mine = [i for i in await runtime.list_sandboxes(INSTANCE) if i.labels.execution == execution]
-        left = with_variable(f"HOME={tmp_path}") or named("sleep", "602") or named("/bin/sleep", "603")
+        left = with_variable(f"HOME={tmp_path}") or strays.running()
         return not [i for i in mine if i.state != "created"] and not left
 
     await eventually(gone)

@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
+from app.domain.failures import Retry
 from tests.conformance.runtimes import eventually
 from tests.dispatcher.rig import Strays, Told, probe, trial, trial_spec
+from workers.dispatcher import verdict
 from workers.dispatcher.harness import agents, locate, server
 from workers.dispatcher.harness.model import AgentSpec
 from workers.dispatcher.harness.server import ForkServer, Servers
@@ -27,7 +30,7 @@ async def plain(
 ) -> AsyncIterator[ForkServer]:
     """A server as an account without rights runs it: no namespace."""
     monkeypatch.setattr(server, "_namespace", tuple)
-    made = ForkServer(built, tmp_path_factory.mktemp("plain"))
+    made = ForkServer(built, tmp_path_factory.mktemp("plain"), unconfined_agents=True)
     yield made
     await made.close()
 
@@ -196,6 +199,126 @@ async def test_an_agent_with_a_model_is_forked_from_a_server_that_has_litellm(
     )
     assert observation.state == "finished", observation
     assert json.loads((observation.files / "agent" / "seen.json").read_text())["litellm"] == "server"
+
+
+# Runs in the harness environment: no process to be had for one child, and then for what ends its processes.
+SHORT = """
+import errno, json, os, socket, sys
+from seatrial_harness import child, confine, forkserver
+
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server = forkserver.Server(theirs, confined=False)
+fork, pidfd_open = os.fork, os.pidfd_open
+
+def none(*_):
+    raise BlockingIOError(errno.EAGAIN, "no more")
+
+def spawn(trial):
+    control, childs = socket.socketpair()
+    control.close()
+    given = [childs.detach(), os.open("/dev/null", os.O_WRONLY)]
+    server._spawn(trial, os.getcwd(), given)
+    said = json.loads(ours.recv(65536))
+    said["open"] = [n for n in given if said["op"] == "refused" and os.path.exists(f"/proc/self/fd/{n}")]
+    return said
+
+os.fork = none
+said = [spawn("exe_a")]
+os.fork, os.pidfd_open = fork, none
+said.append(spawn("exe_b"))
+os.pidfd_open = pidfd_open
+said.append(spawn("exe_c"))
+print(json.dumps({"said": said, "children": [one.trial for one in server._children.values()]}))
+"""
+
+
+def test_a_child_for_which_there_is_no_process_is_refused_and_the_others_live(
+    built: locate.Harness, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [built.python, "-I", "-c", SHORT], capture_output=True, text=True, check=False, cwd=tmp_path, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert [(one["op"], one["trial"], one["open"]) for one in told["said"]] == [
+        ("refused", "exe_a", []),
+        ("refused", "exe_b", []),
+        ("spawned", "exe_c", []),
+    ]
+    assert told["children"] == ["exe_c"]
+
+
+# Runs in the harness environment as root: a user's process that forks and exits without pause, so that no list has it for long.
+RUNNING = """
+import errno, os, sys, time
+from seatrial_harness import confine
+
+user, short = confine.FIRST_USER + 7_000_000 + os.getpid(), sys.argv[1] == "short"
+alive = sys.argv[2]
+os.close(os.open(alive, os.O_CREAT | os.O_WRONLY))
+os.chmod(alive, 0o666)
+if os.fork() == 0:
+    os.setresuid(user, user, user)
+    while True:
+        with open(alive, "w") as file:
+            file.write(str(time.monotonic_ns()))
+        if not short and os.fork() != 0:
+            os._exit(0)
+while not os.stat(alive).st_size:
+    time.sleep(0.01)
+if short:
+    def none():
+        raise BlockingIOError(errno.EAGAIN, "no more")
+    os.fork = none
+assert confine.end_all_of(user)
+before = open(alive).read()
+time.sleep(0.3)
+assert open(alive).read() == before, "it runs on"
+assert confine.end_all_of(user), "there is none any more, which is no failure"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has users of its own for its children")
+@pytest.mark.parametrize("how", ["never the same", "short"])
+def test_what_a_user_left_is_ended_whatever_it_does(how: str, built: locate.Harness, tmp_path: Path) -> None:
+    """Also when there is no process to be had for what ends it."""
+    tmp_path.chmod(0o755)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        done = subprocess.run(
+            [built.python, "-I", "-c", RUNNING, how, f"{folder}/alive"],
+            capture_output=True, text=True, check=False, cwd=tmp_path, env={}, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root has nothing to give up")
+async def test_root_that_can_confine_nothing_says_so_and_runs_no_code_of_users(
+    built: locate.Harness, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the programs that make a namespace are missing, as where the kernel refuses them."""
+    monkeypatch.setattr(server, "_namespace", tuple)
+    for name in ("home", "own", "shipped"):
+        (tmp_path / name).mkdir()
+    made = ForkServer(built, tmp_path / "home")
+    try:
+        with structlog.testing.capture_logs() as logged:
+            spec = trial_spec(tmp_path / "own", agent=probe(), sandbox="none", verify=False)
+            refused = await trial(spec, runtime, made)
+        assert (refused.state, [e.type for e in refused.exceptions]) == ("failed", ["AgentUnconfinedError"])
+        assert "SEATRIAL_UNCONFINED_AGENTS" in refused.exceptions[0].message
+        assert not (refused.files / "agent").exists(), "nothing of it ran"
+        assert any("cannot be confined" in one["event"] and "unshare" in one["why"] for one in logged), logged
+        judged = verdict.judge(refused)
+        assert judged.failure is not None
+        assert (judged.failure.code, judged.failure.retry) == ("agent.unconfined", Retry.NEVER)
+        nop = AgentSpec(name="nop")
+        shipped = await trial(trial_spec(tmp_path / "shipped", agent=nop, sandbox="none", verify=False), runtime, made)
+        assert shipped.state == "finished", shipped
+        valid = verdict.validity(shipped, executions=1, pinned=True)
+        assert (valid.harness_isolation, valid.agent_code) == ("shared", "harness")
+    finally:
+        await made.close()
 
 
 def test_the_names_are_those_that_harbor_registers(built: locate.Harness) -> None:

@@ -1,7 +1,6 @@
 """One run from end to end, and everything that must be true of it."""
 
-import os
-
+from tests.dispatcher.rig import confines
 from tests.journeys.holds import everything_holds
 from tests.journeys.system import System
 
@@ -26,4 +25,5 @@ async def test_a_run_is_scored_and_proven(system: System, quick: str) -> None:
         for valid in (one["validity"] for one in told):
             assert valid["egress_probed"], valid
             assert "public" in valid["egress_seen"]["routes"]
-            assert valid["harness_isolation"] == ("own" if os.geteuid() == 0 else "shared")
+            assert valid["harness_isolation"] == ("separate" if confines() else "shared")
+            assert valid["agent_code"] == "harness"

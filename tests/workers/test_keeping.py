@@ -60,6 +60,23 @@ async def test_what_is_no_regular_file_is_omitted_and_never_opened(objects: Obje
     assert found.omitted == ("folder", "pipe", "\\udcff")
 
 
+async def test_a_file_that_became_something_else_since_it_was_listed_is_omitted(
+    objects: ObjectStore, left: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process of the agent that outlived it: nothing waits for its pipe, and nothing follows its link."""
+    for name in ("gone", "kept", "link", "pipe"):
+        (left / name).write_text(name)
+    listed = keeping._walk(left)
+    for name in ("gone", "link", "pipe"):
+        (left / name).unlink()
+    os.mkfifo(left / "pipe")
+    (left / "link").symlink_to("/etc/passwd")
+    monkeypatch.setattr(keeping, "_walk", lambda folder: listed)
+    found = await kept(objects, left)
+    assert [file.path for file in found.files] == ["kept"]
+    assert (found.omitted, found.omitted_count) == (("gone", "link", "pipe"), 3)
+
+
 async def test_files_beyond_the_limits_are_omitted(
     objects: ObjectStore, left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

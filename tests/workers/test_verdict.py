@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import hypothesis
+import msgspec
 from hypothesis import strategies as st
 
 from app.domain.failures import HARBOR, OVERLAY, Fault, Phase, Retry
@@ -98,4 +99,13 @@ def test_the_validity_record_says_separate_only_when_every_verifier_was(seen: Tr
     assert valid.egress_probed == (valid.egress_seen is not None)
     assert valid.egress_probed == (seen.effective is not None and seen.effective.egress is not None)
     assert valid.egress == (seen.effective.network if seen.effective else "unknown")
-    assert valid.harness_isolation == ("own" if seen.confined else "shared")
+    assert valid.harness_isolation == ("separate" if seen.confined else "shared")
+
+
+@hypothesis.given(seen=OBSERVATIONS)
+def test_a_score_of_the_user_s_own_code_says_that_it_rests_on_trust_in_it(seen: TrialObservation) -> None:
+    valid = verdict.validity(msgspec.structs.replace(seen, own_code=True), executions=1, pinned=True)
+    assert valid.agent_code == "own"
+    shipped = verdict.validity(msgspec.structs.replace(seen, own_code=False), executions=1, pinned=True)
+    assert msgspec.structs.replace(shipped, agent_code="own") == valid
+    assert shipped.agent_code == "harness"

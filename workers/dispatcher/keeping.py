@@ -5,6 +5,7 @@ leaves either a complete execution, which is recovered, or one that counts as lo
 """
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import AsyncGenerator
@@ -33,6 +34,10 @@ RECORD = msgspec.json.Decoder(ExecutionRecord)
 LISTING = msgspec.json.Decoder(tuple[StoredFile, ...])
 
 
+class NoFile(Exception):
+    """There is no regular file of this name, or none any more."""
+
+
 class Kept(msgspec.Struct, frozen=True):
     """What is in the store before result.json is."""
 
@@ -49,7 +54,11 @@ async def keep(objects: ObjectStore, execution_id: str, folder: Path, log: Path,
     found = await asyncio.to_thread(_walk, folder)
     files: list[StoredFile] = []
     for path in found.kept:
-        small = await asyncio.to_thread(_small, folder / path, Redactor(secrets))
+        try:
+            small = await asyncio.to_thread(_small, folder / path, Redactor(secrets))
+        except NoFile:  # it was one when it was listed
+            found.omit(path)
+            continue
         source = _redacted(folder / path, Redactor(secrets)) if small is None else small
         stored = await objects.put_blob(source)
         files.append(StoredFile(path=path, sha256=stored.sha256, size_bytes=stored.size_bytes))
@@ -146,8 +155,17 @@ async def _bytes_of(path: Path) -> AsyncGenerator[bytes]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """For reading; never through a link."""
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    """For reading; never through a link, and never waiting for a pipe. Raises NoFile, OSError."""
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            raise NoFile(path.name) from error
+        raise
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise NoFile(path.name)
+    return file
 
 
 def meaning(

@@ -6,8 +6,7 @@ The order of its writes is what makes a kill at any line harmless:
 
 Killed before result.json: the lease ends, the execution failed, another one may follow. Killed after it: whoever ends the
 lease (workers/lost.py) finds the complete result and recovers the trial with it. The end of a trial is guarded by the lease, so
-of two workers that believe they own a trial
-one is refused.
+of two workers that believe they own a trial one is refused.
 """
 
 import asyncio
@@ -63,7 +62,10 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         harness = await asyncio.to_thread(locate.ensure, settings.harness_path)
         folder = settings.home_path / "cache" / "harness-home"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        runtime, servers = await open_runtime(settings), Servers(harness, folder)
+        runtime, servers = (
+            await open_runtime(settings),
+            Servers(harness, folder, unconfined_agents=settings.unconfined_agents),
+        )
         try:
             await Dispatcher(house, runtime, servers).run(stop)
         finally:

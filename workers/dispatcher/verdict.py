@@ -92,7 +92,8 @@ def validity(seen: TrialObservation, *, executions: int, pinned: bool) -> Validi
         out_of_memory=seen.oom_kills > 0,
         unenforced=effective.unenforced if effective else (),
         egress_seen=msgspec.convert(effective.egress, EgressSeen | None, from_attributes=True) if effective else None,
-        harness_isolation="own" if seen.confined else "shared",
+        harness_isolation="separate" if seen.confined else "shared",
+        agent_code="own" if seen.own_code else "harness",
     )
 
 

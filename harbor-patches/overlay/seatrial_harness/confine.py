@@ -15,10 +15,14 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterable
 
 FIRST_USER, USERS = 1_900_000_000, 1 << 26
 """Numbers that no account has and no container engine hands out (they end below 1,879,048,192)."""
+ENDER = FIRST_USER - 1
+"""Whoever ends a user's processes has this number beside the user's, so that none of these may signal it."""
+LISTINGS, LISTING_SECONDS = 200, 0.01
 PROCESSES = 1024
 """That one child may have: more would be felt by the worker and the other trials."""
 
@@ -146,26 +150,51 @@ def _become(user: int) -> None:
     _call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # its /proc/self is its own; to anybody else it stays closed
 
 
-def end_all_of(user: int) -> None:
-    """Kill every process of a user in this PID namespace, by one system call: nothing that forks meanwhile escapes."""
-    if not _any_of(user):
-        return
-    pid = os.fork()
+def end_all_of(user: int) -> bool:
+    """Kill every process of a user in this PID namespace; whether that was done.
+
+    By one system call, so that nothing that forks meanwhile escapes, and without looking first whether there is any: what forks
+    and ends without pause is in no list. Whoever sends it is nobody's whom the user could kill before.
+    """
+    try:
+        pid = os.fork()
+    except OSError:  # they may be what has used up all processes
+        return _end_listed(user)
     if pid == 0:
         try:
-            os.setresuid(user, user, user)
+            os.setresuid(ENDER, user, ENDER)
             os.kill(-1, signal.SIGKILL)
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
+        except ProcessLookupError:  # there was none
+            pass
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return status == 0 or _end_listed(user)
 
 
-def _any_of(user: int) -> bool:
+def _end_listed(user: int) -> bool:
+    """The same without a process of our own: one by one, again and again until there is none in the list."""
+    for _ in range(LISTINGS):
+        if not (found := _all_of(user)):
+            return True
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(LISTING_SECONDS)
+    return False
+
+
+def _all_of(user: int) -> list[int]:
+    """The live processes of a user; what has ended and was not waited for is none."""
+    found: list[int] = []
     for entry in os.scandir("/proc"):
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and entry.stat(follow_symlinks=False).st_uid == user:
-                return True
-    return False
+                with open(f"/proc/{entry.name}/stat") as file:
+                    if file.read().rpartition(") ")[2][:1] not in "ZX":
+                        found.append(int(entry.name))
+    return found
 
 
 def refusal(folder: str) -> str | None:

@@ -7,7 +7,8 @@ stays readable in /proc/<child>/environ for ever, and it learns only ids: a chil
 With `confine` (as root, in a PID namespace of its own) each child becomes a user of its own (confine.py).
 
 Messages on its SOCK_SEQPACKET socket: in `{"op": "spawn", "trial", "folder"}` with two descriptors (socket, output pipe),
-`{"op": "kill", "trial", "signal"}`; out `ready` (`unconfined`: why, when it was asked for in vain), `spawned`, `exit`, `refused`. End of stream: kill all children and exit.
+`{"op": "kill", "trial", "signal"}`; out `ready` (`unconfined`: why, when it was asked for in vain), `spawned`, `exit`, `refused`,
+`left` (processes of a trial could not be ended). End of stream: kill all children and exit.
 """
 
 import array
@@ -103,7 +104,11 @@ class Server:
                 self.say(op="refused", trial=trial, why=f"{threads} threads and {len(fds)} descriptors")
                 return
             me, user = os.getpid(), self._new_user()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:  # no process or no memory left: one trial's loss, not that of all that run
+                self.say(op="refused", trial=trial, why=f"no process for it: {error.strerror}")
+                return
             if pid == 0:
                 try:
                     os.setsid()
@@ -114,7 +119,13 @@ class Server:
         finally:
             for number in fds:
                 os.close(number)
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            _kill_group(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self.say(op="refused", trial=trial, why=f"its process cannot be watched: {error.strerror}")
+            return
         self._children[pidfd] = Child(trial, folder, pid, user)
         self._poll.register(pidfd, select.POLLIN)
         self.say(op="spawned", trial=trial, pid=pid)
@@ -134,7 +145,8 @@ class Server:
         _kill_group(ended.pid, signal.SIGKILL)  # what it left in its group; before the wait, which frees the number
         _, status, usage = os.wait4(ended.pid, 0)
         if ended.user is not None:
-            confine.end_all_of(ended.user)
+            if not confine.end_all_of(ended.user):
+                self.say(op="left", trial=ended.trial)
             confine.forget(ended.folder)
         self._end_strays()
         code = os.waitstatus_to_exitcode(status)

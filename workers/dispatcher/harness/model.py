@@ -26,6 +26,11 @@ class AgentSpec(msgspec.Struct, frozen=True):
     bundle: Path | None = None
     """A folder with the agent's own code, put first on the child's import path."""
 
+    @property
+    def is_own_code(self) -> bool:
+        """Whether the child runs code that is not the harness's own."""
+        return self.import_path is not None or self.bundle is not None
+
 
 class Deadlines(msgspec.Struct, frozen=True):
     """Seconds. `total` is the worker's own and bounds everything, teardown excepted."""
@@ -157,6 +162,8 @@ class TrialObservation(msgspec.Struct, frozen=True):
     verifiers: tuple[VerifierFacts, ...] = ()
     confined: bool = False
     """The harness child was a user of its own, with nothing of the worker's in view."""
+    own_code: bool = False
+    """The child ran code of whoever brought the agent, and what it told (rewards too) is that code's word as well."""
     effective: Effective | None = None
     """Of the agent's sandbox; None when it never ran."""
     oom_kills: int = 0

@@ -3,6 +3,7 @@
 One server per harness build, and a second one with litellm loaded for agents that need it. As root it lives in its own
 PID namespace, so that nothing a trial starts outlives it, and each child becomes a user of its own that sees nothing of the
 worker's (the overlay's confine.py); without that right it runs plainly and watches its children, who are the worker's user.
+Where that user is root, code that a run brings (an agent by import path) is refused, unless the operator allows it.
 A server that has died is started again for the next trial; the trials that it had are lost.
 """
 
@@ -31,10 +32,15 @@ log = structlog.get_logger()
 
 READY_SECONDS = 120.0
 LITELLM = ("litellm", "httpx")
+NO_NAMESPACE = "the programs unshare and setpriv (util-linux) are missing, or may not make a PID namespace"
 
 
 class HarnessUnavailable(RuntimeError):
     """The fork server does not start. The message holds the last lines that it printed."""
+
+
+class AgentUnconfined(RuntimeError):
+    """The trial's agent is code of the user's, which would run as root here. The message says why it cannot be confined."""
 
 
 class Child(msgspec.Struct):
@@ -66,11 +72,19 @@ def _namespace() -> tuple[str, ...]:
 
 
 class ForkServer:
-    def __init__(self, harness: Harness, folder: Path, *, preload: tuple[str, ...] = ()) -> None:
-        """`folder`: an existing scratch folder, the server's HOME; it stays empty."""
+    def __init__(
+        self, harness: Harness, folder: Path, *, preload: tuple[str, ...] = (), unconfined_agents: bool = False
+    ) -> None:
+        """`folder`: an existing scratch folder, the server's HOME; it stays empty.
+
+        `unconfined_agents`: whether an agent's own code may run as root, where it cannot be confined.
+        """
         self._harness = harness
         self._folder = folder
         self._preload = preload
+        self._unconfined_agents = unconfined_agents
+        self.unconfined: str | None = None
+        """Why children run as root; None when they do not, or when the server has not started yet."""
         self._starting = asyncio.Lock()
         self._socket: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -107,6 +121,7 @@ class ForkServer:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         namespace = await asyncio.to_thread(_namespace)
+        self.unconfined = NO_NAMESPACE if os.geteuid() == 0 and not namespace else None
         command = (
             *namespace,
             str(self._harness.python), "-I", "-u", "-m", "seatrial_harness.forkserver", str(theirs.fileno()),
@@ -173,8 +188,9 @@ class ForkServer:
     def _hear(self, message: dict[str, Any]) -> None:
         match message["op"]:
             case "ready":
-                if message["unconfined"] is not None:
-                    log.warning("harness children run as root: they cannot be confined", why=message["unconfined"])
+                self.unconfined = self.unconfined or message["unconfined"]
+                if self.unconfined is not None:
+                    log.warning("harness children run as root: they cannot be confined", why=self.unconfined)
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_result(None)
             case "exit":
@@ -190,6 +206,8 @@ class ForkServer:
             case "refused":
                 log.error("the fork server refused a child", trial=message["trial"], why=message["why"])
                 self._end(message["trial"], Exit())
+            case "left":
+                log.error("processes of a trial could not be ended", trial=message["trial"])
             case _:
                 pass
 
@@ -205,9 +223,19 @@ class ForkServer:
             printed = self._printed.decode(errors="replace").strip()[-2000:]
             self._ready.set_exception(HarnessUnavailable(f"the harness does not start:\n{printed}"))
 
-    async def spawn(self, trial: str, folder: Path, control: socket.socket, output: int) -> Child:
-        """Fork a child that takes `control` and `output` over, and will have its files in `folder`. Raises HarnessUnavailable."""
+    async def spawn(
+        self, trial: str, folder: Path, control: socket.socket, output: int, *, own_code: bool = False
+    ) -> Child:
+        """Fork a child that takes `control` and `output` over, and will have its files in `folder`.
+
+        `own_code`: the child will run code that is not the harness's. Raises HarnessUnavailable, AgentUnconfined.
+        """
         await self.ensure()
+        if own_code and self.unconfined is not None and not self._unconfined_agents:
+            raise AgentUnconfined(
+                "an agent's own code would run as root on the worker's machine, beside its keys, and is refused: it cannot be "
+                f"confined ({self.unconfined}). SEATRIAL_UNCONFINED_AGENTS=true allows it all the same"
+            )
         child = Child(asyncio.get_running_loop().create_future())
         self._children[trial] = child
         fds = array.array("i", [control.fileno(), output])
@@ -245,9 +273,9 @@ class ForkServer:
 class Servers:
     """The fork servers of one worker: a light one, and one with litellm that is started when it is first needed."""
 
-    def __init__(self, harness: Harness, folder: Path) -> None:
-        self._light = ForkServer(harness, folder)
-        self._litellm = ForkServer(harness, folder, preload=LITELLM)
+    def __init__(self, harness: Harness, folder: Path, *, unconfined_agents: bool = False) -> None:
+        self._light = ForkServer(harness, folder, unconfined_agents=unconfined_agents)
+        self._litellm = ForkServer(harness, folder, preload=LITELLM, unconfined_agents=unconfined_agents)
 
     def of(self, agent: AgentSpec) -> ForkServer:
         return self._litellm if needs_litellm(agent) else self._light

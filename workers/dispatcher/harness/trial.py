@@ -38,7 +38,7 @@ from workers.dispatcher.harness.model import (
 )
 from workers.dispatcher.harness.observe import Reading, ResultInvalid, read_result
 from workers.dispatcher.harness.phases import TIMEOUTS, Phases
-from workers.dispatcher.harness.server import Child, ForkServer, HarnessUnavailable
+from workers.dispatcher.harness.server import AgentUnconfined, Child, ForkServer, HarnessUnavailable
 from workers.dispatcher.harness.serving import Desk
 from workers.dispatcher.harness.telling import Teller
 from workers.dispatcher.runtimes import port
@@ -131,6 +131,8 @@ class _Trial:
                 await self._with_child(cancel)
         except HarnessUnavailable as error:
             self._failure = TrialException("HarnessUnavailable", str(error), self._phases.current)
+        except AgentUnconfined as error:
+            self._failure = TrialException("AgentUnconfinedError", str(error), "agent_setup")
         finally:
             await _to_the_end(self._tear_down())
         return await asyncio.to_thread(self._observation)
@@ -156,7 +158,9 @@ class _Trial:
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            child = await self._server.spawn(self._spec.execution_id, self._spec.scratch, theirs, writing)
+            child = await self._server.spawn(
+                self._spec.execution_id, self._spec.scratch, theirs, writing, own_code=self._spec.agent.is_own_code
+            )
         except BaseException:
             ours.close()
             os.close(reading)
@@ -246,6 +250,7 @@ class _Trial:
             exit=self._exit,
             verifiers=tuple(self._child.verifiers),
             confined=self._child.confined,
+            own_code=self._spec.agent.is_own_code,
             effective=self._desk.effective,
             oom_kills=self._desk.oom_kills,
             peak_memory_bytes=self._desk.peak_memory_bytes,
