@@ -2,18 +2,21 @@
 
 import asyncio
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
 from nats.js.errors import NotFoundError
 
-from app.bus import topology
+from app.bus import relay, topology
 from app.bus.connection import Bus
+from app.bus.envelope import BEFORE_PLACE, PLACE, headers_of
 from app.bus.relay import Relay
 from app.bus.resume import RestoreNeeded, relay_row, resume
 from app.bus.statements import statement
 from app.eventlog.append import Appender, append_direct
 from app.eventlog.incarnation import current_incarnation
+from app.eventlog.model import Recorded
 from app.local.nats import Nats
 from app.local.postgres import Postgres
 from tests.bus.rig import (
@@ -73,6 +76,28 @@ async def test_a_relay_that_is_killed_again_and_again_loses_and_repeats_nothing(
     log = await log_of(database)
     assert log[-1].position > len(log), "there were gaps"
     assert_equal(stream, log)
+
+
+async def test_it_goes_on_after_a_message_with_a_header_for_each_part_of_the_place(
+    database: str, nats_clean: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they were published before there was one header for all of it: an update must not take them for another's."""
+
+    def older(recorded: Recorded, *, incarnation: uuid.UUID, previous: int) -> dict[str, str]:
+        headers = headers_of(recorded, incarnation=incarnation, previous=previous)
+        place = headers.pop(PLACE).split(" ")
+        return headers | dict(zip(BEFORE_PLACE, place, strict=True))
+
+    async with Appender(database) as appender:
+        with monkeypatch.context() as patched:
+            patched.setattr(relay, "headers_of", older)
+            async with relaying(database, nats_clean):
+                await appender.append(unit("trl_1", count=3))
+                await published(database, nats_clean)
+        async with relaying(database, nats_clean):
+            await appender.append(unit("trl_2", count=2))
+            stream = await published(database, nats_clean)
+    assert_equal(stream, await log_of(database))
 
 
 async def stored(nats_url: str) -> int:
