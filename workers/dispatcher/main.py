@@ -62,10 +62,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         harness = await asyncio.to_thread(locate.ensure, settings.harness_path)
         folder = settings.home_path / "cache" / "harness-home"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        runtime, servers = (
-            await open_runtime(settings),
-            Servers(harness, folder, unconfined_agents=settings.unconfined_agents),
-        )
+        servers = Servers(harness, folder, unconfined_agents=settings.unconfined_agents)
+        runtime = await open_runtime(settings)
         try:
             await Dispatcher(house, runtime, servers).run(stop)
         finally:
