@@ -39,8 +39,8 @@ def with_database(url: str, name: str) -> str:
 @pytest.fixture(scope="session")
 def memory_folder() -> Iterator[Path]:
     """A folder on tmpfs where that is large enough, else on disk; other accounts may walk through it."""
-    memory = Path("/dev/shm")
-    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * 1024**3
+    memory, sessions = Path("/dev/shm"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > (1 + sessions) * 1024**3  # one takes 1.1 GiB
     parent = memory if roomy else Path(tempfile.gettempdir())
     _remove_left_behind(parent)
     folder = Path(tempfile.mkdtemp(prefix="seatrial-new-", dir=parent))

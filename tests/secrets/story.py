@@ -105,10 +105,9 @@ async def tell(folder: Path, docker_host: str, harness: Path, patch: pytest.Monk
     async with system.running():
         story.secrets |= _of_installation(system.home)
         with Watch(system.supervisor) as watch:
-            await _trials(system, story, folder)
+            await asyncio.gather(_trials(system, story, folder), _broken_starts(story, folder))
             await _requests(system, story)
             await _commands(system, story)
-            await _broken_starts(story, folder)
         assert watch.turns > 10, "processes were looked at all the while"
         story.places["processes"] = list(watch.places())
         story.places["database"] = [one async for one in places.database(system.database_url)]
