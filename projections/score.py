@@ -24,6 +24,7 @@ from app.domain.events import (
 )
 from app.domain.registry import Event
 from app.domain.statistics import rounded, standard_error
+from app.domain.trial import ENDS
 from projections.table import Json, Table, json
 from projections.view import Happened, Rows, View
 
@@ -74,9 +75,7 @@ OPEN = Table("score_trial", OpenTrial, ("id",))
 
 def keys(table: Table[Any], batch: Sequence[Happened], rows: Rows) -> Iterable[str]:
     if table == OPEN:
-        return {
-            one.recorded.stream for one in batch if isinstance(one.event, TrialScored | TrialErrored | TrialCancelled)
-        }
+        return {one.recorded.stream for one in batch if one.recorded.type in ENDS}
     found = {subject for row in rows.all_of(OPEN) for subject in (row.run_id, row.evaluation_id)}
     for one in batch:
         if isinstance(one.event, TrialQueued | TrialAdopted):  # it may end within this batch

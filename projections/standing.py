@@ -13,6 +13,7 @@ from app.domain.events import (
     TrialStarted,
 )
 from app.domain.registry import Event
+from app.domain.trial import Status
 
 STATUS: dict[type[Event], str] = {
     TrialQueued: "queued",
@@ -25,7 +26,7 @@ STATUS: dict[type[Event], str] = {
     TrialCancelled: "cancelled",
 }
 """The status of a trial after an event; others do not change it."""
-ENDED = frozenset({"scored", "errored", "cancelled"})
+ENDED = frozenset(str(one) for one in Status if one.ended)
 
 
 def status_after(event: Event | None) -> str | None:

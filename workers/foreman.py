@@ -55,9 +55,7 @@ TICK_SECONDS = 5.0
 REJECTED_SECONDS = 0.05
 CANCEL_TRIES, CANCELS_AT_ONCE = 8, 64
 ROSTER = msgspec.json.Decoder(Roster)
-FOLLOWED = frozenset(
-    kind.type for kind in (RunRequested, RunCancelRequested, TrialAdopted, TrialScored, TrialErrored, TrialCancelled)
-)
+FOLLOWED = trial.ENDS | {RunRequested.type, RunCancelRequested.type}
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:

@@ -12,7 +12,7 @@ import structlog
 
 from app.boot import House, open_house
 from app.domain import trial
-from app.domain.events import TrialQueued
+from app.domain.events import TrialAdmitted, TrialQueued
 from app.domain.refusal import Refused
 from app.domain.registry import Meta, decode
 from app.eventlog.append import append_direct, ring
@@ -29,7 +29,7 @@ from workers.streams import TRIAL, fold
 log = structlog.get_logger()
 
 NAME = "scheduler"
-LEFT = frozenset({"trial.admitted", "trial.cancelled", "trial.errored", "trial.scored"})
+LEFT = trial.ENDS | {TrialAdmitted.type}
 GROUP = 100
 """Trials admitted in one transaction."""
 TICK_SECONDS = 1.0

@@ -10,15 +10,20 @@ from app.cli.client import Client, connect
 
 UNSAID = frozenset({"worker", "epoch"})
 """Of no interest to whoever reads along."""
+LATEST = "latest"
+"""In place of a cursor: only what comes."""
 
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on as they come.")
-@click.option("--after", help="A cursor: begin after it.")
+@click.option("--after", help="A cursor: begin after it.  [default: from the beginning, with -f from now on]")
 @show.as_json
 def events(follow: bool, after: str | None, json_: bool) -> None:
-    """The events of the team, oldest first."""
-    print_events(connect(), "/v1/events", follow=follow, json_=json_, after=after)
+    """The events of the team, oldest first; with -f those that come."""
+    client = connect()
+    if follow and after is None:  # a cursor of its own: nothing that happens during a reconnect is left out
+        after = client.get("/v1/events", after=LATEST)["after"]
+    print_events(client, "/v1/events", follow=follow, json_=json_, after=after)
 
 
 def print_events(client: Client, path: str, *, follow: bool, json_: bool, after: str | None = None) -> None:

@@ -48,6 +48,10 @@ class Status(enum.StrEnum):
         return self in (Status.SCORED, Status.ERRORED, Status.CANCELLED)
 
 
+ENDS: frozenset[str] = frozenset(kind.type for kind in (TrialAdopted, TrialScored, TrialErrored, TrialCancelled))
+"""The types of event after which a trial has ended. An adopted one begins with its end."""
+
+
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     run_id: str

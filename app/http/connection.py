@@ -83,6 +83,8 @@ class Connection(HttpToolsProtocol):
         self._refusal = MALFORMED
         """What is said when the parser takes no more."""
         self._closed = False
+        self._owed: ProblemRaised | None = None
+        """A refusal that waits for the answers before it; nothing that comes is read any more."""
         self._answering: RequestResponseCycle | None = None
         """The request whose answer is next; uvicorn's own `cycle` is the one that came last."""
         self._in_head = self._in_body = False
@@ -107,13 +109,13 @@ class Connection(HttpToolsProtocol):
             self._wait(self._bounds.head_seconds)
 
     def data_received(self, data: bytes) -> None:
-        if self._closed:
+        if self._closed or self._owed is not None:
             return
         if self._in_body:
             self._body_bytes += len(data)
             self._silent_since = self.loop.time()
-        elif self._waits is None:  # whatever comes before a request (empty lines) begins its time too
-            self._wait(self._bounds.head_seconds)
+        elif self._waits is None and not self._is_answering:
+            self._wait(self._bounds.head_seconds)  # whatever comes before a request (empty lines) begins its time too
         self._unparsed += len(data)
         super().data_received(data)
         if self._unparsed > self._bounds.head_bytes:
@@ -171,7 +173,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        super().on_response_complete()  # the next one begins, if one waits
+        if self._owed is not None and not self._is_answering:
+            self._refuse(self._owed)
         if self._in_body and not self._closed:  # it was answered before it had come: nobody reads on
             self._wait(self._bounds.linger_seconds)
 
@@ -239,18 +243,31 @@ class Connection(HttpToolsProtocol):
         self._abort()
 
     def _refuse(self, problem: ProblemRaised) -> None:
-        """Say so, unless an answer is under way already, and close."""
+        """Say so and close: behind the answers to earlier requests, for whoever reads takes each answer for that to its
+        oldest request. An answer that has begun is cut off instead."""
         if self._closed or self.transport.is_closing():
             return
         log.info("connection refused", problem=problem.code)
         under_way = self._answering
-        if under_way is not None and under_way.response_started and not under_way.response_complete:
-            self._abort()
-            return
+        if under_way is not None and self._is_answering:
+            if under_way.response_started:
+                self._abort()
+                return
+            if not (self._in_body and under_way is self.cycle):
+                if self._in_body:
+                    self.pipeline.popleft()  # the one that is refused: it came last
+                self._in_head = self._in_body = False
+                self._owed = self._owed or problem
+                self._wait(None)
+                return
         self._end()
         self._tell()
         self.transport.write(written(problem))
         self.transport.close()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._answering is not None and not self._answering.response_complete
 
     def _abort(self) -> None:
         """Close without waiting for anybody to take what is left."""

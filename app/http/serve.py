@@ -23,6 +23,7 @@ from app.commands.revisions import sweep_spool
 from app.eventlog.model import WrongIncarnation
 from app.http import problems
 from app.http.connection import Bounds, Connection, capacity
+from app.http.door import HEADERS, request_id
 from app.http.hub import Hub
 from app.http.metrics import Metrics
 from app.http.server import create_app
@@ -169,12 +170,20 @@ def make_server(app: ASGIApp, *, drain_seconds: float, bounds: Bounds | None = N
 
 async def _closed(scope: Scope, send: Send) -> None:
     """The answer before the house is open: alive, but not ready."""
+    number = request_id()
     if scope["path"] == "/healthz":
         status, media_type, body = 200, "application/json", b'{"alive":true}'
     else:
-        problem = problems.response(problems.AWAY, "")
+        problem = problems.response(problems.AWAY, number)
         status, media_type, body = problems.AWAY.status, problems.MEDIA_TYPE, problem.content
-    headers = [(b"content-type", media_type.encode()), (b"retry-after", problems.RETRY_SECONDS.encode())]
+    headers = [
+        *HEADERS,
+        (b"content-type", media_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", number.encode()),
+    ]
+    if status != 200:
+        headers.append((b"retry-after", problems.RETRY_SECONDS.encode()))
     start: HTTPResponseStartEvent = {"type": "http.response.start", "status": status, "headers": headers}
     content: HTTPResponseBodyEvent = {"type": "http.response.body", "body": body, "more_body": False}
     await send(start)

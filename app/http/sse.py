@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 import msgspec
 
 from app.boot import House
+from app.domain import trial
 from app.eventlog.model import Recorded
 from app.eventlog.read import read_between
 from app.http import problems
@@ -72,7 +73,7 @@ def revision_ends() -> Ends:
 
 
 def trial_ends() -> Ends:
-    return Ends(frozenset({"trial.scored", "trial.errored", "trial.cancelled"}))
+    return Ends(trial.ENDS)
 
 
 def message(event: str, data: dict[str, str]) -> bytes:

@@ -13,6 +13,7 @@ from app.domain.failures import CODES, failure
 from app.domain.refusal import Refused
 from app.domain.registry import Event
 from app.domain.trial import Earlier, Status, Trial
+from projections.standing import STATUS
 
 NOW = datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC)
 RESULT = Result(key="executions/x/result.json", digest="sha256:0", harness="0.26.0", harness_digest="sha256:1")
@@ -55,6 +56,11 @@ def ended(status: Status, revision_id: str = "rev", reward: float = 0.25) -> Tri
     assert state is not None
     assert state.status is status
     return state
+
+
+def test_the_ends_are_just_the_events_after_which_a_trial_has_ended() -> None:
+    assert frozenset(kind.type for kind in ENDS) == trial.ENDS
+    assert frozenset(kind.type for kind, status in STATUS.items() if Status(status).ended) == trial.ENDS
 
 
 class Lifecycle(RuleBasedStateMachine):

@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Self
@@ -14,6 +13,7 @@ import httpx
 import msgspec
 
 from app.settings import Settings
+from tests.http.ports import held_port
 
 SERVE = """
 import asyncio, functools, sys
@@ -54,8 +54,7 @@ class Apart:
 
     def settings_elsewhere(self) -> Settings:
         """The same on another port."""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            return msgspec.structs.replace(self.settings, http_port=listener.getsockname()[1])
+        return msgspec.structs.replace(self.settings, http_port=held_port())
 
     async def start(self) -> None:
         with self.log.open("ab") as log:

@@ -2,7 +2,6 @@
 projector. One world for the room, a team of its own for each test."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ from app.local.nats import Nats
 from app.local.postgres import Postgres
 from app.settings import Settings
 from tests.http.apart import Apart
+from tests.http.ports import held_port
 from tests.http.world import Server, Team, make_team
 
 
@@ -64,9 +64,7 @@ async def server(api_settings: Settings) -> AsyncIterator[Server]:
 @pytest.fixture(scope="session")
 async def apart(server: Server, api_settings: Settings) -> AsyncIterator[Apart]:
     """The API on the same database in a process of its own, with times that a test can wait for."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    settings = msgspec.structs.replace(api_settings, http_port=port)
+    settings = msgspec.structs.replace(api_settings, http_port=held_port())
     async with Apart(settings, head_seconds=2.0, body_seconds=2.0, stall_seconds=3.0, linger_seconds=1.0) as process:
         await process.ready()
         yield process

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from litestar.types import Receive, Scope, Send
 
-from app.http.connection import Bounds
+from app.http.connection import Bounds, Connection
+from app.http.door import Door
 from app.http.hub import Frame
-from app.http.problems import Problem
+from app.http.problems import Problem, ProblemRaised
 from tests.http.sockets import Answer, parse
-from tests.http.world import Server, Team
+from tests.http.world import Server, Team, ready_task
 
 NARROW = Bounds(connections=4, head_bytes=4_000, stall_seconds=0.3)
 HASTY = Bounds(head_seconds=0.3, body_seconds=0.3, body_rate=1e6, linger_seconds=0.1)
@@ -120,8 +122,63 @@ async def test_a_body_that_was_refused_is_not_read_for_ever(hasty: Server) -> No
 
 
 async def test_only_so_many_requests_wait_behind_another(strict: Server) -> None:
+    """Those that were taken get their answers first."""
     answers = await asked(strict, (GET + b"\r\n") * 200)
-    assert answers[-1].status == 429 or len(answers) < 200
+    refused(answers, 429, "too_many_pipelined")
+    assert [one.status for one in answers[:-1]] == [200] * (NARROW.pipeline + 1)
+
+
+@pytest.mark.parametrize(
+    ("rest", "status", "code"),
+    [
+        (b"no request\r\n\r\n", 400, "request_malformed"),
+        (GET + b"X: " + b"a" * 600_000, 431, "headers_too_large"),  # more than is read at once
+        (GET, 408, "request_timeout"),
+    ],
+    ids=["garbage", "a large head", "half a head"],
+)
+async def test_a_refusal_comes_behind_the_answer_to_an_earlier_request(
+    hasty: Server, monkeypatch: pytest.MonkeyPatch, rest: bytes, status: int, code: str
+) -> None:
+    """Whoever reads `try again` in the place of the answer to a POST would do everything twice.
+
+    A body that is slow is no such case: it is not read, and its time not counted, while an earlier request is answered.
+    """
+    refusing = asyncio.Event()
+    refuse, door = Connection._refuse, Door.__call__
+
+    def noted(self: Connection, problem: ProblemRaised) -> None:
+        refuse(self, problem)
+        refusing.set()
+
+    async def held(self: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/healthz" or scope["method"] == "HEAD":
+            await refusing.wait()
+        await door(self, scope, receive, send)
+
+    monkeypatch.setattr(Connection, "_refuse", noted)
+    monkeypatch.setattr(Door, "__call__", held)
+    async with asyncio.timeout(30):
+        answers = await asked(hasty, GET + b"\r\n", rest)
+    refused(answers, status, code)
+    assert [one.status for one in answers[:-1]] == [200]
+
+
+async def test_empty_lines_behind_a_request_do_not_cut_its_answer_off(hasty: Server, team: Team) -> None:
+    reader, writer = await opened(hasty)
+    writer.write(
+        f"GET /v1/events?after=latest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {team.keys['member']}\r\n"
+        "Accept: text/event-stream\r\n\r\n".encode()
+    )
+    await reader.readuntil(b"retry: 2000\n")
+    writer.write(b"\r\n")
+    with contextlib.suppress(TimeoutError):  # until long after a head would have been given up
+        async with asyncio.timeout(4 * HASTY.head_seconds):
+            assert await reader.readuntil(b"never") == b"", "the answer was cut off"
+    await team.api.post("/v1/uploads")
+    await ready_task(team)
+    await reader.readuntil(b"event: ")
+    writer.transport.abort()
 
 
 async def test_there_are_only_so_many_connections(strict: Server) -> None:

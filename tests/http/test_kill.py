@@ -14,8 +14,8 @@ from app.eventlog.migrate import migrate
 from app.local.postgres import Postgres
 from app.settings import Settings
 from tests.http.apart import Apart
+from tests.http.ports import held_port
 from tests.http.story import Story
-from tests.http.test_serve import free_port
 from tests.http.world import Server, make_team, pack, push
 
 KILLS = 3
@@ -25,7 +25,7 @@ REQUESTS = 12
 @pytest.fixture
 async def settings(fragile_postgres: Postgres, tmp_path: Path) -> Settings:
     await migrate(fragile_postgres.url)
-    return Settings(home=str(tmp_path), database_url=fragile_postgres.url, http_port=free_port())
+    return Settings(home=str(tmp_path), database_url=fragile_postgres.url, http_port=held_port())
 
 
 async def stubborn(client: httpx.AsyncClient, method: str, url: str, **more: object) -> httpx.Response:

@@ -8,7 +8,19 @@ from app import ids
 from app.domain.events import Tally
 from app.eventlog.read import read_stream
 from tests.http.story import Story
-from tests.http.world import Team, after, mark, pack, problem, push, ready_task, start_run, up_to_now
+from tests.http.world import (
+    Team,
+    after,
+    listening,
+    mark,
+    pack,
+    problem,
+    push,
+    ready_task,
+    start_run,
+    until_end,
+    up_to_now,
+)
 
 
 async def test_a_run_is_read_by_number_id_and_unique_prefix(team: Team) -> None:
@@ -214,6 +226,10 @@ async def test_an_adopted_trial_is_told_as_the_trial_that_ran(team: Team) -> Non
     assert (chunk["text"], chunk["owner"]) == ("hello\n", ran)
     [event] = (await team.api.get(told["events_url"])).json()["items"]
     assert event["type"] == "seatrial.trial.adopted.v1"
+    async with listening(team.api, told["events_url"]) as events:
+        assert [one.event for one in await until_end(events)] == ["trial.adopted", "end"]
+    async with listening(team.api, told["events_url"], **{"Last-Event-ID": event["cursor"]}) as events:
+        assert [one.event for one in await until_end(events)] == ["end"]
     cancelled = await team.api.post(f"/v1/trials/{trial_id}/cancel")
     assert (cancelled.status_code, cancelled.json()["status"]) == (202, "scored")
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,22 +17,19 @@ from app.eventlog.connect import connect
 from app.eventlog.incarnation import open_incarnation
 from app.eventlog.migrate import migrate
 from app.eventlog.model import WrongIncarnation
+from app.http.door import HEADERS
 from app.http.hub import Hub
 from app.http.serve import PortTaken, main
 from app.local.postgres import Postgres
 from app.settings import Settings
+from tests.http.ports import held_port
 from tests.http.world import Sent, listening, problem, until_end
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture
 async def process(fragile_postgres: Postgres, tmp_path: Path) -> AsyncIterator["Process"]:
     await migrate(fragile_postgres.url)
-    made = Process(Settings(home=str(tmp_path), database_url=fragile_postgres.url, http_port=free_port()))
+    made = Process(Settings(home=str(tmp_path), database_url=fragile_postgres.url, http_port=held_port()))
     yield made
     await made.end()
 
@@ -80,7 +76,10 @@ async def test_it_listens_before_the_database_is_there(process: Process, fragile
         assert (await early.until("/healthz", 200)).json() == {"alive": True}
         response = await early.client.get("/readyz")
         assert (response.status_code, response.json()["code"]) == (503, "database_unavailable")
-        assert (await early.client.get("/v1/me")).status_code == 503
+        closed = await early.client.get("/v1/me")
+        assert closed.status_code == 503
+        assert closed.headers["x-request-id"] == closed.json()["request_id"] != ""
+        assert {name.decode(): value.decode() for name, value in HEADERS}.items() <= closed.headers.items()
         hopeless = Process(elsewhere(process.settings))
         await hopeless.until("/healthz", 200)
         await hopeless.end()  # it can be stopped while it waits
@@ -141,4 +140,4 @@ async def test_what_nobody_foresaw_in_the_hub_ends_the_process_for_its_superviso
 
 def elsewhere(settings: Settings) -> Settings:
     """The same on another port."""
-    return msgspec.structs.replace(settings, http_port=free_port())
+    return msgspec.structs.replace(settings, http_port=held_port())

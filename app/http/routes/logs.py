@@ -9,6 +9,7 @@ from app.access import Permission
 from app.boot import House
 from app.commands.caller import Caller
 from app.domain.execution import LOG
+from app.domain.trial import ENDS, Status
 from app.http import answers, logs, run_logs, sse
 from app.http.access import needs
 from app.http.given import Given
@@ -129,8 +130,8 @@ async def owner_of_trial(house: House, caller: Caller, trial_id: str) -> logs.Ow
         id=trial.adopted_from or trial.id,  # what it said when it ran
         team=caller.team,
         archives=tuple(keys.execution(one.id, LOG) for one in (executions.item if executions else ())),
-        ended=trial.status in ("scored", "errored", "cancelled"),
-        ends=("trial.scored", "trial.errored", "trial.cancelled"),
+        ended=Status(trial.status).ended,
+        ends=tuple(sorted(ENDS)),
         views=trials.VIEWS_OF_EXECUTIONS,
     )
 
