@@ -87,7 +87,8 @@ async def test_queries_and_the_projector_find_their_rows_by_an_index(database: s
         table = view.tables[-1]
         await owner.execute(MANY.format(table=table.name, key="stream" if table.name == "timeline" else "id"))
         await owner.execute(f"analyze views.{table.name}")
-        keys = [f"{prefix}_{n:026}" for n in range(50) for prefix in ("run", "trl")]
+        # Few beside the rows: for one in eighty, reading the whole table would be as cheap.
+        keys = [f"{prefix}_{n:026}" for n in range(20) for prefix in ("run", "trl")]
         loading = await owner.fetch("explain " + table.load("views"), keys)
         assert not [row[0] for row in loading if "Seq Scan" in row[0]], table.name
     await owner.close()
