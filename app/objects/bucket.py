@@ -18,7 +18,8 @@ from app.objects.port import CHUNK_BYTES, StoreError, StoreFull, StoreUnavailabl
 MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 BEYOND = frozenset({"416", "InvalidRange"})
 HELD = frozenset({"412", "PreconditionFailed"})
-RACED = frozenset({"409", "ConditionalRequestConflict"})
+RACED = frozenset({"409", "ConditionalRequestConflict", "ExistingObjectIsDirectory"})
+"""To be tried again. The last: of servers that keep objects in folders, while a folder on the way to the key comes or goes."""
 GONE = frozenset({"NoSuchUpload"})
 """Completed or aborted already: perhaps by our own request, whose answer was lost."""
 NOT_KNOWN = frozenset({"501", "NotImplemented", "InvalidRequest", "InvalidArgument"})
