@@ -8,6 +8,7 @@ The list is that of the pinned Harbor 0.26.0; tests/commands/test_agents.py comp
 """
 
 import difflib
+import re
 
 import asyncpg
 import msgspec
@@ -86,6 +87,9 @@ NAMES = (
     "vibe",
 )
 
+
+ACP = re.compile(r"acp:.")
+"""An agent of the ACP registry: `acp:<registry id>[@version]`."""
 
 SETTINGS_BYTES = 64 * 1024
 """Of an agent's settings as JSON: they are part of an event, which holds four times as much with everything else in it."""
@@ -198,7 +202,7 @@ def check(agent: Agent) -> CommandRefused | None:
     if agent.settings and (NOTHING.mask(settings) != settings or names_a_secret(agent.settings)):
         detail = "agent settings are shown with the run and may hold no secret; something in them looks like one"
         return invalid("/agent/settings", "secret_in_settings", detail)
-    if agent.name in NAMES or agent.import_path is not None or agent.name.startswith("acp:"):
+    if agent.name in NAMES or agent.import_path is not None or ACP.match(agent.name):
         return None
     return _unknown(agent.name, "/agent/name", ())
 

@@ -38,12 +38,12 @@ def test_the_list_is_the_harnesss_own(harness: Path) -> None:
     assert list(agents.NAMES) == sorted(agents.NAMES)
 
 
-@pytest.mark.parametrize("name", ["oracle", "my_package.agents:Mine", "acp:registry-id@1.0"])
+@pytest.mark.parametrize("name", [*agents.NAMES, "my_package.agents:Mine", "acp:registry-id@1.0", "acp:gemini@1.0"])
 def test_agents_by_name_by_import_path_and_by_registry_are_taken(name: str) -> None:
     assert agents.check(Agent(name=name)) is None
 
 
-@pytest.mark.parametrize("name", ["orcle", "mine", "package.module", "a b:C", "../x:Y"])
+@pytest.mark.parametrize("name", ["orcle", "mine", "package.module", "a b:C", "../x:Y", "acp:", "terminus-1"])
 def test_others_are_refused(name: str) -> None:
     refused = agents.check(Agent(name=name))
     assert refused is not None

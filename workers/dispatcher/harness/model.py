@@ -13,7 +13,7 @@ PHASES: tuple[Phase, ...] = ("provision", "agent_setup", "agent", "verify", "col
 
 
 class AgentSpec(msgspec.Struct, frozen=True):
-    """Which agent. `name` is one of agents.NAMES; `import_path` is `module:Class`; neither means `oracle`."""
+    """Which agent. `name` is one that Harbor ships; `import_path` is `module:Class`; neither means `oracle`."""
 
     name: str | None = None
     import_path: str | None = None
