@@ -18,6 +18,7 @@ from app.bus.statements import statement
 from app.bus.work import Due, Work, due, due_timers
 from app.clock import SYSTEM
 from app.domain import events as known_events
+from app.domain.policy import backoff
 from app.domain.registry import catalogue
 from app.eventlog.append import Appender
 from app.eventlog.connect import LOST, Pool, open_pool
@@ -289,3 +290,12 @@ async def test_the_hot_statements_read_by_index(database: str) -> None:
             plan = "\n".join(row[0] for row in await connection.fetch(f"explain {statement(name)}", *arguments))
             assert not re.search(r"Seq Scan on (work|timer)\b", plan), f"{name}:\n{plan}"
             assert re.search(r"Index.* (using|on) (work|timer)_", plan), f"{name}:\n{plan}"
+
+
+def test_no_pause_is_as_long_as_what_tells_that_a_clock_was_set_back() -> None:
+    """Work that is due later than any pause could make it was written under another clock, and is claimed at once."""
+    for name in ("read_due", "read_hinted"):
+        minutes = re.search(r"due_at > now\(\) \+ interval '(\d+) minutes'", statement(name))
+        assert minutes is not None, name
+        longest = max(backoff(attempt) for attempt in (*range(100), 2**31))
+        assert 2 * longest <= datetime.timedelta(minutes=int(minutes[1]))

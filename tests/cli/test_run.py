@@ -1,6 +1,7 @@
 """`seatrial run`: what it prints, what it leaves in the folder, and what its exit code says."""
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
@@ -67,6 +68,25 @@ async def test_a_detached_run_is_accepted_and_followed_later(seatrial: Shell, te
     followed, _ = await asyncio.gather(seatrial("runs", "events", "-f", "1"), play(team))
     assert followed.code == 0
     assert "run.completed" in followed.out
+
+
+async def test_following_all_events_begins_now_or_after_a_cursor(seatrial: Shell, team: Team) -> None:
+    await ready_task(team)
+    past = (await seatrial("events", "--json")).lines
+    for arguments, first in (((), "run.requested"), (("--after", past[0]["cursor"]), past[1]["type"])):
+        process = await seatrial.start("events", "-f", "--json", *arguments)
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            while not team.server.hub._open:
+                await asyncio.sleep(0.01)
+            if not arguments:
+                await seatrial("run", "hello", "-d")
+            told = json.loads(await process.stdout.readline())
+            process.kill()
+            await process.communicate()
+            while team.server.hub._open:
+                await asyncio.sleep(0.01)
+        assert first in told["type"]
 
 
 async def test_following_goes_on_over_cuts_outages_and_proxies_without_a_server(
