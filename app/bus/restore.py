@@ -72,7 +72,6 @@ async def restore(database_url: str, nats_url: str, *, past_position: int = 0) -
 
 async def _stream_end(nats_url: str) -> StreamEnd | None:
     """How the stream ends; None when NATS does not answer. A stream that is not there has no end to know."""
-
     if not nats_url:
         return None
     try:

@@ -100,20 +100,8 @@ async def nothing_is_left(store: ObjectStore) -> None:
 
 
 class ObjectStoreConformance:
-    @pytest.fixture
-    def store(self) -> ObjectStore:
-        """An empty store."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def url(self) -> str:
-        """Of the same store, for another process."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def folder(self) -> Path:
-        """Where the bytes of `store` lie, each object a file, to damage them behind its back."""
-        raise NotImplementedError
+    """What each store is held to. Its test class brings three fixtures: `store`, an empty one; `url`, of the same store, for
+    another process; `folder`, where its bytes lie, each object a file, to damage them behind its back."""
 
     async def test_an_object_reads_back(self, store: ObjectStore) -> None:
         stored = await store.put_new("executions/a/result.json", b'{"reward": 1}')
